@@ -102,7 +102,7 @@ RUN = f'novasched --config-file {NOVA_CONF}'
         ('clean', {'NOVASCHED_VENV': '/v'}, ['rm -rf /v']),
     ],
 )
-def test_each_phase_has_its_calls(arguments, world, expected):
+def test_each_phase_calls_the_expected_devstack_functions(arguments, world, expected):
     """A phase calls exactly the expected functions of DevStack in order. Values of
     local.conf replace the defaults."""
     assert calls(*arguments.split(), **world) == expected
@@ -116,7 +116,7 @@ def test_each_phase_has_its_calls(arguments, world, expected):
 @pytest.mark.parametrize(
     'arguments', [*[f'stack {phase}' for phase in PHASES], 'unstack', 'clean']
 )
-def test_where_it_is_not_enabled_it_does_nothing(arguments, world):
+def test_the_plugin_is_silent_where_novasched_is_not_enabled(arguments, world):
     """The plugin changes neither compute nodes nor nodes that disable novasched."""
     assert sourced(*arguments.split(), **world) == ''
 
@@ -132,7 +132,7 @@ def test_where_it_is_not_enabled_it_does_nothing(arguments, world):
         ({'services': 'n-api,n-sch', 'DISABLED_SERVICES': 'novasched'}, 'n-api,n-sch'),
     ],
 )
-def test_one_scheduler_runs_where_one_would_have_run(world, left):
+def test_novasched_replaces_n_sch_unless_novasched_is_disabled(world, left):
     """novasched takes the place of n-sch, unless novasched is disabled, even if DevStack
     loads the settings twice."""
     for again in ('', f'source {PLUGIN}/settings;'):
@@ -140,7 +140,7 @@ def test_one_scheduler_runs_where_one_would_have_run(world, left):
         assert sourced('unstack', then=then, **world).splitlines()[-1] == left
 
 
-def test_a_virtualenv_of_its_own_is_made_and_filled(tmp_path):
+def test_a_separate_virtualenv_is_made_and_gets_novasched(tmp_path):
     """With NOVASCHED_VENV nothing is installed beside nova."""
     pip = tmp_path / 'bin' / 'pip'
     pip.parent.mkdir()
@@ -152,7 +152,7 @@ def test_a_virtualenv_of_its_own_is_made_and_filled(tmp_path):
     ]
 
 
-def test_a_devstack_without_background_tasks_is_fine():
+def test_a_devstack_without_async_wait_is_configured():
     """A DevStack without async_wait works, too."""
     script = f'unset -f async_wait; source {PLUGIN}/plugin.sh stack post-config'
     lines = sourced('stack', 'pre-install', then=script).splitlines()
@@ -161,7 +161,7 @@ def test_a_devstack_without_background_tasks_is_fine():
 
 
 @pytest.mark.parametrize('tracing', ['set -o xtrace', 'set +o xtrace'])
-def test_tracing_is_left_as_it_was(tracing):
+def test_shell_tracing_is_unchanged_after_the_plugin(tracing):
     """The plugin is not traced. Commands after the plugin are traced as before."""
     script = f'exec 2>/dev/null; {tracing}; source {PLUGIN}/plugin.sh unstack; echo $-'
     assert ('x' in calls('unstack', then=script)[-1]) == (tracing == 'set -o xtrace')

@@ -9,7 +9,7 @@ import pytest
 from .small_cloud import COMPUTES, FICKLE, NO_VALID_HOST, NOT_ENOUGH, hosts_of
 
 
-def test_boot(cloud):
+def test_a_new_instance_holds_the_resources_of_the_flavor(cloud):
     """A server runs on a compute and holds the resources of its flavor there."""
     server = cloud.boot()
     assert server.host in COMPUTES
@@ -18,13 +18,13 @@ def test_boot(cloud):
     }
 
 
-def test_multi_create(cloud):
+def test_instances_of_a_request_spread_over_the_hosts(cloud):
     """All servers of one request run, spread over the computes."""
     servers = cloud.boot_many(8)
     assert hosts_of(servers) == set(COMPUTES)
 
 
-def test_build_on_an_alternate(cloud):
+def test_an_instance_that_fails_to_build_runs_on_an_alternate(cloud):
     """A server that fails to build on its first host runs on another host, and holds
     allocations on the second host only."""
     with cloud.enabled(FICKLE):
@@ -34,7 +34,7 @@ def test_build_on_an_alternate(cloud):
         assert {FICKLE, server.host} <= builders
 
 
-def test_no_valid_host(cloud):
+def test_an_instance_without_a_valid_host_ends_in_error(cloud):
     """A server ends in ERROR with nova's message if no compute can hold it, if the
     named compute cannot hold it, if no compute can run its image, and if no compute
     meets its query."""
@@ -44,7 +44,7 @@ def test_no_valid_host(cloud):
     assert cloud.fault({'query': '[">", "$free_ram_mb", 1000000000]'}) == NOT_ENOUGH
 
 
-def test_availability_zone(cloud):
+def test_instances_of_a_zone_run_in_the_zone(cloud):
     """A server of a zone runs in that zone."""
     with cloud.aggregate('compute-3', availability_zone='east'):
         servers = cloud.boot_many(2, availability_zone='east')
@@ -58,20 +58,20 @@ def test_availability_zone(cloud):
     [{'availability_zone': 'nova:compute-2'}, {'host': 'compute-2'}],
     ids=['by zone', 'by name'],
 )
-def test_named_host(cloud, destination):
+def test_instances_run_on_the_named_host(cloud, destination):
     """Servers run on the host that their request names, by availability zone or by
     host name."""
     for _ in range(2):
         assert cloud.boot(**destination).host == 'compute-2'
 
 
-def test_same_host(cloud):
+def test_the_hint_same_host_joins_the_named_instance(cloud):
     """A server with the hint same_host joins the server that the hint names."""
     first = cloud.boot()
     assert cloud.boot({'same_host': [first.uuid]}).host == first.host
 
 
-def test_different_host(cloud):
+def test_the_hint_different_host_avoids_the_named_instances(cloud):
     """Servers with the hint different_host avoid the hosts of the servers in the hint,
     until no host remains."""
     first = cloud.boot()
@@ -86,13 +86,13 @@ def test_different_host(cloud):
     assert cloud.fault({'different_host': uuids}) == NOT_ENOUGH
 
 
-def test_query(cloud):
+def test_the_hint_query_selects_a_matching_host(cloud):
     """A server with the hint query runs on a host that meets the expression."""
     query = ['and', ['>', '$free_ram_mb', 1024], ['=', '$host', 'compute-4']]
     assert cloud.boot({'query': json.dumps(query)}).host == 'compute-4'
 
 
-def test_flavor_of_an_aggregate(cloud):
+def test_a_flavor_for_an_aggregate_runs_on_hosts_of_the_aggregate(cloud):
     """Only hosts of a matching aggregate meet the flavor's
     aggregate_instance_extra_specs."""
     assert cloud.fault(flavorRef='fast') == NOT_ENOUGH
@@ -102,7 +102,7 @@ def test_flavor_of_an_aggregate(cloud):
 
 
 @pytest.mark.parametrize('policy', ['affinity', 'soft-affinity'])
-def test_affinity(cloud, policy):
+def test_instances_of_an_affinity_group_share_a_host(cloud, policy):
     """Servers of a group share a host, requested one by one and several at once. When
     the host is disabled, a further server of a soft-affinity group runs elsewhere, and
     a further server of an affinity group is refused."""
@@ -118,7 +118,7 @@ def test_affinity(cloud, policy):
 
 
 @pytest.mark.parametrize('policy', ['anti-affinity', 'soft-anti-affinity'])
-def test_anti_affinity(cloud, policy):
+def test_instances_of_an_anti_affinity_group_run_on_different_hosts(cloud, policy):
     """Servers of a group run on different hosts. With more servers than hosts, a
     further server of an anti-affinity group is refused, and a further server of a
     soft-anti-affinity group runs on any host."""
@@ -132,7 +132,7 @@ def test_anti_affinity(cloud, policy):
             assert cloud.boot(hint).host in COMPUTES
 
 
-def test_anti_affinity_of_too_many_at_once(cloud):
+def test_too_many_instances_of_an_anti_affinity_group_get_no_host(cloud):
     """A request for more servers of an anti-affinity group than there are hosts places
     no server at all."""
     with cloud.group('anti-affinity') as hint:
@@ -145,7 +145,9 @@ def test_anti_affinity_of_too_many_at_once(cloud):
             assert (server.host, server.fault) == (None, NOT_ENOUGH)
 
 
-def test_both_schedulers_at_once(cloud, scheduler, other_scheduler):
+def test_instances_run_while_two_schedulers_share_the_queue(
+    cloud, scheduler, other_scheduler
+):
     """The list of services shows both schedulers up and enabled. Servers run while both
     schedulers share the queue, and after one scheduler has stopped."""
     services = cloud.api.services('nova-scheduler')
@@ -159,7 +161,7 @@ def test_both_schedulers_at_once(cloud, scheduler, other_scheduler):
     assert {cloud.boot().host for _ in range(4)} <= set(COMPUTES)
 
 
-def test_disabled_computes(cloud):
+def test_disabled_hosts_get_no_new_instances(cloud):
     """Disabled computes get no new servers until they are enabled again. A server ends
     in ERROR while all computes are disabled."""
     with cloud.disabled('compute-1', 'compute-2', 'compute-3'):
@@ -171,7 +173,7 @@ def test_disabled_computes(cloud):
         assert cloud.fault().startswith('No valid host was found.')
 
 
-def test_dead_compute(cloud):
+def test_a_host_that_is_forced_down_gets_no_new_instances(cloud):
     """A compute that is forced down gets no new servers."""
     with cloud.dead('compute-2'):
         hosts = hosts_of(cloud.boot_many(6))
@@ -179,7 +181,7 @@ def test_dead_compute(cloud):
     assert hosts == set(COMPUTES) - {'compute-2'}
 
 
-def test_delete(cloud):
+def test_a_deleted_instance_holds_no_allocations(cloud):
     """A deleted server holds no allocations any more, and its neighbour keeps its
     allocations."""
     gone, stays = cloud.boot_many(2)

@@ -41,7 +41,7 @@ def held_by(*servers, flavor):
 
 
 @pytest.mark.parametrize('flavor', FLAVORS)
-def test_boot(cloud, devices, flavor):
+def test_a_new_instance_gets_the_devices_of_the_flavor(cloud, devices, flavor):
     """A server gets the devices of its flavor from one host, and other devices than the
     servers before."""
     first = cloud.boot(flavorRef=flavor)
@@ -51,7 +51,7 @@ def test_boot(cloud, devices, flavor):
     devices.check(held_by(first, second, flavor=flavor))
 
 
-def test_fill_the_cloud(cloud, devices):
+def test_instances_use_all_devices_before_an_instance_is_refused(cloud, devices):
     """Servers get all devices of the cloud, two servers in one request. The next server
     ends in ERROR. A deleted server leaves its device to the next server."""
     pairs = cloud.boot_many(2, flavorRef='gpus')
@@ -75,7 +75,7 @@ def test_fill_the_cloud(cloud, devices):
     devices.check(held | held_by(last, flavor='gpu'))
 
 
-def test_too_many_at_once(cloud, devices):
+def test_a_request_for_more_devices_than_exist_places_no_instance(cloud, devices):
     """A request for more servers than there are SSDs places no server at all."""
     count = len(HOSTS) + 1
     cloud.ask(flavorRef='ssd', min_count=count, max_count=count)
@@ -87,7 +87,7 @@ def test_too_many_at_once(cloud, devices):
     devices.check({})
 
 
-def test_build_on_an_alternate(cloud, devices):
+def test_a_build_on_an_alternate_uses_devices_of_the_alternate(cloud, devices):
     """A server that fails to build on its first host runs on another host with devices
     of that host, and holds no devices of the first host."""
     server = cloud.boot(flavorRef='gpu-functions', metadata={'fails_on': PREFERRED})
@@ -97,7 +97,7 @@ def test_build_on_an_alternate(cloud, devices):
     devices.check(held_by(server, flavor='gpu-functions'))
 
 
-def test_resize_to_more_devices(cloud, devices):
+def test_a_resize_holds_devices_on_both_hosts_until_confirmed(cloud, devices):
     """A server that is resized from one device to two holds devices on both hosts until
     the resize is confirmed.
 
@@ -120,7 +120,7 @@ def test_resize_to_more_devices(cloud, devices):
     devices.check(held_by(after, flavor='gpus'))
 
 
-def test_resize_to_fewer_devices(cloud, devices):
+def test_a_reverted_resize_has_the_old_devices_again(cloud, devices):
     """A server that is resized from two devices to one has its two devices again after
     the resize is reverted."""
     neighbours = []
@@ -143,7 +143,7 @@ def test_resize_to_fewer_devices(cloud, devices):
     devices.check(held | held_by(after, flavor='gpus'))
 
 
-def test_resize_that_fits_nowhere(cloud, devices):
+def test_an_instance_keeps_the_device_if_a_resize_fits_nowhere(cloud, devices):
     """A server keeps its device if no other host has the devices of the new flavor."""
     servers = []
     for host in HOSTS:
@@ -159,7 +159,7 @@ def test_resize_that_fits_nowhere(cloud, devices):
     devices.check(held_by(*servers, flavor='gpu'))
 
 
-def test_migrate(cloud, devices):
+def test_a_migration_holds_devices_on_both_hosts_until_confirmed(cloud, devices):
     """A server that is migrated holds devices on both hosts until the migration is
     confirmed."""
     before = cloud.boot(flavorRef='gpus')
@@ -175,7 +175,7 @@ def test_migrate(cloud, devices):
     devices.check(held_by(after, flavor='gpus'))
 
 
-def test_evacuate(cloud, devices):
+def test_an_evacuated_instance_gets_devices_of_another_host(cloud, devices):
     """The server of a dead compute gets devices of another compute. The dead compute
     frees its devices when it comes back."""
     server = cloud.boot(flavorRef='gpus', **ON_FIRST_HOST)
@@ -190,7 +190,7 @@ def test_evacuate(cloud, devices):
     devices.check(held_by(after, flavor='gpus'))
 
 
-def test_shelve_and_unshelve(cloud, devices):
+def test_a_shelved_instance_holds_no_devices_until_unshelved(cloud, devices):
     """A shelved server holds no devices. When its devices are in use by then, the
     unshelved server gets other devices."""
     server = cloud.boot(flavorRef='gpus', **ON_FIRST_HOST)
@@ -205,7 +205,7 @@ def test_shelve_and_unshelve(cloud, devices):
     devices.check(held_by(successor, after, flavor='gpus'))
 
 
-def test_rebuild(cloud, devices):
+def test_a_rebuilt_instance_keeps_the_devices(cloud, devices):
     """A server that is rebuilt from another image keeps its devices, although its host
     has no free device left."""
     server = cloud.boot(flavorRef='ssd')
@@ -215,7 +215,7 @@ def test_rebuild(cloud, devices):
     devices.check(held_by(after, flavor='ssd'))
 
 
-def test_live_migration(cloud, devices):
+def test_a_live_migration_moves_to_a_device_of_another_host(cloud, devices):
     """A running server with a live-migratable device moves to a device of another
     host."""
     server = cloud.boot(flavorRef='ssd')
@@ -228,7 +228,7 @@ def test_live_migration(cloud, devices):
     devices.check(held_by(after, flavor='ssd'))
 
 
-def test_live_migration_is_refused(cloud, devices):
+def test_live_migration_is_refused_for_a_device_that_cannot_migrate(cloud, devices):
     """nova moves no running server with a device that is not live-migratable. The
     server keeps its device, and no other host keeps an allocation for the server."""
     server = cloud.boot(flavorRef='gpu')

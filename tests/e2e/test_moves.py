@@ -18,7 +18,7 @@ ON_ANY_OR_NAMED_HOST = pytest.mark.parametrize(
 
 @pytest.mark.parametrize('end', ['confirmResize', 'revertResize'])
 @pytest.mark.parametrize('action', MOVES)
-def test_move(cloud, action, end):
+def test_a_resize_or_migration_is_confirmed_or_reverted(cloud, action, end):
     """A server that is resized or migrated runs on another host. The confirmed server
     stays there; the reverted server has its old host and flavor again."""
     before = cloud.boot()
@@ -37,7 +37,7 @@ def test_move(cloud, action, end):
     assert after.takes['VCPU'] == flavor['vcpus']
 
 
-def test_migrate_to_a_named_host(cloud):
+def test_an_instance_migrates_to_the_named_host(cloud):
     """A server is migrated to the host that the operator names."""
     server = cloud.boot(host='compute-1')
 
@@ -48,7 +48,7 @@ def test_migrate_to_a_named_host(cloud):
     cloud.api.settled(server.uuid, 'ACTIVE')
 
 
-def test_migrate_in_a_group(cloud):
+def test_a_migration_keeps_the_anti_affinity_of_a_group(cloud):
     """A server of an anti-affinity group is migrated to the only host without servers
     of the group."""
     with cloud.group('anti-affinity') as hint:
@@ -62,7 +62,7 @@ def test_migrate_in_a_group(cloud):
         cloud.api.settled(servers[0].uuid, 'ACTIVE')
 
 
-def test_resize_that_fits_nowhere(cloud):
+def test_an_instance_keeps_host_and_flavor_if_a_resize_fits_nowhere(cloud):
     """A server whose new flavor fits no host keeps its host and its flavor."""
     before = cloud.boot()
     cloud.api.act(before.uuid, 'resize', {'flavorRef': 'impossible'})
@@ -82,7 +82,7 @@ def expected_hosts(host, source):
 
 
 @ON_ANY_OR_NAMED_HOST
-def test_live_migration(cloud, host):
+def test_a_live_migration_reaches_another_or_the_named_host(cloud, host):
     """A running server moves to another host, or to the named host."""
     server = cloud.boot(availability_zone='nova:compute-1')
     arguments = {'host': host, 'block_migration': 'auto'}
@@ -94,7 +94,7 @@ def test_live_migration(cloud, host):
 
 
 @ON_ANY_OR_NAMED_HOST
-def test_evacuate(cloud, host):
+def test_an_evacuation_reaches_another_or_the_named_host(cloud, host):
     """The server of a dead compute is rebuilt on another compute, or on the named
     compute. The dead compute forgets the server when it comes back."""
     server = cloud.boot(availability_zone='nova:compute-1')
@@ -106,7 +106,7 @@ def test_evacuate(cloud, host):
         assert after.host in expected_hosts(host, 'compute-1')
 
 
-def test_a_host_is_lost(cloud, capsys):
+def test_the_forecast_for_a_lost_host_comes_true(cloud, capsys):
     """The forecast of ``novaschedctl simulate lose`` comes true. Servers that fit only
     one host go to the forecast host, the server with a choice goes to a live host, and
     servers without a forecast host find no host. The simulation claims nothing."""
@@ -156,7 +156,7 @@ def simulate(cloud, capsys, *arguments):
     return json.loads(capsys.readouterr().out)
 
 
-def test_rebuild(cloud):
+def test_a_rebuilt_instance_stays_on_the_host(cloud):
     """A server that is rebuilt from another image stays on its host."""
     before = cloud.boot()
     cloud.api.act(before.uuid, 'rebuild', {'imageRef': cloud.other_image})
@@ -164,7 +164,7 @@ def test_rebuild(cloud):
     assert (after.host, after.image) == (before.host, cloud.other_image)
 
 
-def test_rebuild_that_its_host_cannot_run(cloud):
+def test_a_rebuild_is_refused_if_the_host_cannot_run_the_image(cloud):
     """A rebuild from an image that the host cannot run is refused, although other hosts
     could run the image."""
     before = cloud.boot()
@@ -175,7 +175,7 @@ def test_rebuild_that_its_host_cannot_run(cloud):
 
 
 @pytest.mark.parametrize('host', [None, 'compute-2'], ids=['any', 'named'])
-def test_shelve_and_unshelve(cloud, host):
+def test_a_shelved_instance_holds_no_allocations_until_unshelved(cloud, host):
     """A shelved server holds no allocations. The unshelved server runs on any host, or
     on the host that the operator names."""
     server = cloud.boot(availability_zone='nova:compute-1')

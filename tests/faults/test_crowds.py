@@ -49,7 +49,7 @@ def outcome_of(site, callers, seconds):
 
 
 @pytest.mark.long
-def test_all_at_once(site, results, pytestconfig):
+def test_thousands_of_requests_at_once_are_answered(site, results, pytestconfig):
     """Thousands of requests at once are answered once each, before the callers time
     out."""
     count = pytestconfig.getoption('--at-once')
@@ -68,7 +68,7 @@ def test_all_at_once(site, results, pytestconfig):
         assert set(callers.answers.values()) == {1}
 
 
-def test_given_up(site, results):
+def test_no_claim_is_made_for_expired_calls(site, results):
     """A suspended scheduler finds a queue full of expired calls. The scheduler answers
     new calls, and claims nothing for expired calls."""
     name = 'queue full of expired calls'
@@ -134,7 +134,7 @@ QUICK, *LONG = OUTAGES
 @pytest.mark.parametrize(
     'name', [QUICK, *[pytest.param(name, marks=pytest.mark.long) for name in LONG]]
 )
-def test_placement_away_for_long(name, site, results):
+def test_every_caller_gets_an_answer_in_a_long_outage_of_placement(name, site, results):
     """More requests come than threads can wait, and in some cases more than the
     scheduler may take from the broker. Every caller has an answer in time, and no caller
     gives up earlier. After the outage nothing is claimed for callers that gave up."""
@@ -229,7 +229,7 @@ def place_large(caller):
 
 
 @pytest.mark.long
-def test_one_slow_query(site):
+def test_no_quick_request_is_refused_beside_a_slow_query(site):
     """No quick request is refused, neither during the slow query nor when the slow query
     times out."""
 

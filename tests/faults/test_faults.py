@@ -41,7 +41,9 @@ assert CASES  # an empty table would be skipped
 
 
 @pytest.mark.parametrize(('fault', 'variant'), CASES)
-def test_fault(fault, variant, site, schedulers, results, pytestconfig):
+def test_no_request_is_lost_in_a_fault(
+    fault, variant, site, schedulers, results, pytestconfig
+):
     """No request is lost or answered twice, and no request is refused that could wait.
     Every allocation belongs to an answer. After the fault the same processes answer as
     before, without any help."""

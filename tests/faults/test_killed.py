@@ -47,7 +47,7 @@ def killed(site, step):
         pytest.param(AFTER_CLAIM, 1, id='before the claim is answered'),
     ],
 )
-def test_killed_in(step, left, site):
+def test_a_killed_scheduler_leaves_at_most_the_current_allocation(step, left, site):
     """At most the allocation of the current server is left over. After an answer of
     another scheduler, the server has the host of the answer beside the allocation that
     was left over."""
@@ -63,7 +63,7 @@ def test_killed_in(step, left, site):
 
 
 @pytest.mark.long
-def test_another_host_is_better_by_then(site):
+def test_a_leftover_allocation_stays_beside_the_next_allocation(site):
     """The allocation that is left over stays beside the allocation of the next answer,
     as if the server were evacuated."""
     with site.running(2):
@@ -84,7 +84,7 @@ def test_another_host_is_better_by_then(site):
 
 
 @pytest.mark.long
-def test_killed_after(site):
+def test_the_allocation_of_an_answered_request_stays_after_a_kill(site):
     """The allocation of an answered request stays."""
     with site.running() as running:
         answer = site.caller.place()

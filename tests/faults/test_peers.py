@@ -68,7 +68,7 @@ def many_hosts(site):
 @pytest.mark.long
 @pytest.mark.parametrize('fault', [restart, close_connections, kill, nothing])
 @pytest.mark.usefixtures('many_hosts')
-def test_no_host_gets_more_than_it_holds(site, fault):
+def test_no_host_is_overfilled_while_a_scheduler_or_broker_fails(site, fault):
     """No request is refused for which there is room either. A request without an answer
     is repeated, as users do, unless the lost scheduler has made its claim."""
     options = {'DEFAULT': {'rpc_response_timeout': PATIENCE}}

@@ -62,7 +62,9 @@ def scheduler(cloud, tmp_path_factory):
 
 @pytest.mark.long
 @pytest.mark.parametrize('kind', KINDS)
-def test_each_request_sees_the_others(cloud, client, scheduler, kind):
+def test_concurrent_requests_with_a_slow_filter_overfill_no_host(
+    cloud, client, scheduler, kind
+):
     """All instances are placed, and no host gets too many instances."""
     hosts, arguments, max_instances = KINDS[kind]
     cloud.reset()

@@ -266,7 +266,7 @@ def test_every_collation_compares_as_in_the_database(collated):
     compare_texts()
 
 
-def test_servers_stay_where_the_metadata_puts_them(cloud, client):
+def test_instances_follow_aggregate_metadata_in_another_case(cloud, client):
     """On MariaDB, a server stays in the aggregate of its project, off the licensed host
     and in its zone, although the metadata is written in another case."""
     cloud.reset()

@@ -36,7 +36,7 @@ def between(cloud):
 
 
 @pytest.mark.usefixtures('between')
-def test_a_live_migration_is_repeated(cloud, client):
+def test_a_repeated_live_migration_keeps_the_claimed_cpus(cloud, client):
     """A pinned instance gets the same CPUs again after a failed live migration, and no
     second instance gets the CPUs meanwhile. Soon after the row of the instance shows no
     migration any more, the second instance gets the CPUs.
@@ -89,7 +89,9 @@ def add_cards(cloud, host, *counts):
     return cards
 
 
-def test_another_scheduler_takes_the_card(cloud, client, between):
+def test_the_second_card_of_a_host_is_claimed_if_the_first_is_in_use(
+    cloud, client, between
+):
     """Placement refuses the first card, since another consumer has taken the card
     between the candidates and the claim. The scheduler claims the host's second
     card."""
@@ -114,7 +116,7 @@ def test_another_scheduler_takes_the_card(cloud, client, between):
     assert cloud.placement.allocations(uuid)[card] == {'VGPU': 1}
 
 
-def test_the_fuller_card_is_filled_up(cloud, client):
+def test_a_partly_used_card_is_filled_before_an_empty_card(cloud, client):
     """Instances fill the partly used card before the empty card, in both orders of the
     cards in Placement's answer."""
     cloud.reset()

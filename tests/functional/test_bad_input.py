@@ -67,7 +67,9 @@ def complaints(daemon):
         ),
     ],
 )
-def test_start_is_refused(small_cloud, tmp_path, overrides, line):
+def test_a_configuration_mistake_stops_the_start_with_a_clear_line(
+    small_cloud, tmp_path, overrides, line
+):
     """The start ends with an error status and one line that names the mistake, shows no
     secret, and does not notify systemd. The unit tests cover all wrong values."""
     quiet = {**overrides, 'DEFAULT': {**overrides.get('DEFAULT', {}), 'debug': False}}
@@ -86,7 +88,7 @@ def test_start_is_refused(small_cloud, tmp_path, overrides, line):
     assert SECRET not in daemon.text()
 
 
-def test_placement_unreachable(small_cloud, client):
+def test_the_daemon_starts_and_refuses_requests_without_placement(small_cloud, client):
     """Without Placement the daemon starts with a warning, and refuses requests."""
     config = {
         'placement': {'endpoint': f'http://127.0.0.1:{free_port()}'},
@@ -126,7 +128,7 @@ def daemon(small_cloud):
         'unknown argument',
     ],
 )
-def test_undecodable_request(client, arguments):
+def test_a_request_that_cannot_be_decoded_gets_an_error(client, arguments):
     """The caller gets an error other than NoValidHost, and the next request gets a
     host."""
     with pytest.raises(Refused) as caught:
@@ -142,7 +144,7 @@ def test_undecodable_request(client, arguments):
 @pytest.mark.parametrize(
     'body', [b'{"oslo.message": ', b'', b'[]', b'{"oslo.message": "7"}']
 )
-def test_message_of_no_form(small_cloud, client, body):
+def test_a_message_without_a_valid_form_is_dropped(small_cloud, client, body):
     """The daemon drops a message without a valid form, and the next request gets a
     host."""
     broker.publish(small_cloud.amqp_url, body)

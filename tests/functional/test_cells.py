@@ -63,7 +63,7 @@ print(json.dumps(filled))
 """
 
 
-def test_templates_are_filled_as_nova_does(nova):
+def test_templates_of_cell_urls_are_filled_as_by_nova(nova):
     """novasched fills every template from every connection like nova."""
     pairs = []
     for template in TEMPLATES:
@@ -101,7 +101,7 @@ def lines(daemon, text):
     return daemon.text().count(text)
 
 
-def test_changes_are_known_after_sighup(cells, client):
+def test_changes_of_cells_are_known_after_sighup(cells, client):
     """After SIGHUP the scheduler knows that a cell was disabled, enabled, moved to
     another database, removed or added. Before the signal nothing changes. Requests are
     answered all the time. The values for a template are parts of [database]
@@ -143,7 +143,7 @@ def test_changes_are_known_after_sighup(cells, client):
         assert 'Traceback' not in daemon.text()
 
 
-def test_a_cell_that_is_down(cells, client):
+def test_a_cell_that_is_down_at_start_or_sighup_is_left_out(cells, client):
     """A cell that is down at the start, or at SIGHUP, is logged and left out, and the
     second cell answers. A server that accepts connections and does not answer is left
     out after cell_timeout, and delays neither the start nor the stop of the daemon."""
@@ -173,7 +173,7 @@ def test_a_cell_that_is_down(cells, client):
             assert 'Traceback' not in daemon.text()
 
 
-def test_a_cell_that_goes_and_comes(cells, client):
+def test_a_lost_cell_is_left_out_until_the_cell_answers_again(cells, client):
     """The hosts of a cell that refuses connections are missing; the next request after
     the cell has come back finds the hosts. A single request waits for a silent cell.
     Later requests leave the cell out at once, with a warning for every request, until
@@ -205,7 +205,7 @@ def test_a_cell_that_goes_and_comes(cells, client):
             assert 'Traceback' not in daemon.text()
 
 
-def test_without_the_api_database(cells, client):
+def test_last_known_aggregates_count_while_the_api_database_fails(cells, client):
     """The last known aggregates count on, with a single warning, whether the API
     database refuses connections or is silent. A request that names a host is refused,
     since the host's cell is unknown."""
@@ -254,7 +254,7 @@ def test_without_the_api_database(cells, client):
             assert 'Traceback' not in daemon.text()
 
 
-def test_the_end_while_a_database_is_silent(cells, client):
+def test_the_daemon_stops_while_a_database_is_silent(cells, client):
     """The daemon stops while its heartbeat waits for a silent database."""
     with Tunnel(cells.cell0.url) as tunnel:
         patient = {

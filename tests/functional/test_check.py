@@ -77,7 +77,7 @@ def map_cell2(small_cloud):
     small_cloud.restore_cells()
 
 
-def test_all_is_well(check, small_cloud):
+def test_the_check_passes_on_a_correct_configuration(check, small_cloud):
     """The report names every server with its version. The exit status is 0, and the
     check writes nothing."""
     with Daemon(small_cloud) as daemon:
@@ -124,7 +124,7 @@ def zone(small_cloud):
     small_cloud.add_host('host-1')
 
 
-def test_metadata_that_only_the_database_takes_for_equal(check, small_cloud):
+def test_the_check_lists_metadata_that_only_mariadb_takes_for_equal(check, small_cloud):
     """The check lists metadata that matches a project or a trait only on MariaDB, and
     says nothing of metadata that matches exactly."""
     options = {
@@ -165,7 +165,9 @@ def snapshot(cloud):
     return rows, providers, aggregates
 
 
-def test_members_of_aggregates(check, small_cloud, zone):
+def test_the_check_compares_hosts_of_aggregates_with_placement(
+    check, small_cloud, zone
+):
     """The check reports hosts that are missing in Placement's aggregate, and hosts that
     only Placement has in the aggregate, and writes nothing. nova-manage repairs the
     former; the operator removes the latter from the aggregate."""
@@ -191,7 +193,9 @@ def test_members_of_aggregates(check, small_cloud, zone):
     ]
 
 
-def test_members_that_nova_manage_cannot_mend(check, small_cloud, zone, map_cell2):
+def test_the_check_reports_hosts_that_nova_manage_cannot_repair(
+    check, small_cloud, zone, map_cell2
+):
     """nova-manage fails at hosts without a mapping and at hosts without a provider; the
     check reports these hosts. The check does not judge hosts of a cell that is away."""
     manage = small_cloud.config('manage'), 'placement', 'sync_aggregates'
@@ -218,7 +222,9 @@ def test_members_that_nova_manage_cannot_mend(check, small_cloud, zone, map_cell
     assert ZONES not in findings
 
 
-def test_other_files(check, small_cloud, tmp_path):
+def test_the_check_reads_nova_scheduler_conf_and_placement_conf(
+    check, small_cloud, tmp_path
+):
     """The check reads nova-scheduler.conf beside nova.conf, and a named file of
     Placement. The exit status is 2 if the named file does not exist."""
     path = small_cloud.directory / 'nova-scheduler.conf'
@@ -312,7 +318,7 @@ MISTAKES: dict[str, tuple[Config, list[Any]]] = {
 
 
 @pytest.mark.parametrize(('overrides', 'errors'), MISTAKES.values(), ids=MISTAKES)
-def test_one_thing_is_wrong(check, overrides, errors):
+def test_the_check_reports_exactly_the_errors_of_a_mistake(check, overrides, errors):
     """The report has exactly the errors of the mistake, and no secret."""
     report = check(overrides)
     assert report.status == 1
@@ -321,7 +327,7 @@ def test_one_thing_is_wrong(check, overrides, errors):
         assert report.of(area)
 
 
-def test_wrong_passwords(check, small_cloud):
+def test_the_check_reports_refused_passwords_without_secrets(check, small_cloud):
     """The report shows the servers' messages without the passwords."""
     api = urlsplit(small_cloud.api.url)
     amqp = urlsplit(small_cloud.amqp_url)
@@ -339,7 +345,7 @@ def test_wrong_passwords(check, small_cloud):
     assert 'ACCESS_REFUSED' in text
 
 
-def test_one_of_two_brokers_is_away(check, small_cloud):
+def test_the_check_warns_if_a_broker_of_two_is_away(check, small_cloud):
     """A missing broker is a warning if a second broker serves."""
     good = urlsplit(small_cloud.amqp_url).netloc
     url = f'rabbit://nova:{SECRET}@127.0.0.1:{free_port()},{good}/'
@@ -349,7 +355,7 @@ def test_one_of_two_brokers_is_away(check, small_cloud):
     assert report.status == 0
 
 
-def test_a_cell_is_away(check, map_cell2):
+def test_the_check_names_the_cell_that_is_away(check, map_cell2):
     """The report names the cell that is away; the second cell is ok."""
     for url, reason in (
         (nowhere('mysql+pymysql'), "Can't connect"),
@@ -362,7 +368,7 @@ def test_a_cell_is_away(check, map_cell2):
         assert report.of('databases')['cell cell1'][0] == 'ok'
 
 
-def test_a_template_of_a_cell(check, small_cloud, map_cell2):
+def test_the_check_fills_the_url_template_of_a_cell(check, small_cloud, map_cell2):
     """The check fills the template of a cell from [database] connection."""
     path = urlsplit(small_cloud.cells['cell2'].url).path
     map_cell2(f'{{scheme}}://{{username}}:{{password}}@{{hostname}}:{{port}}{path}')
@@ -372,7 +378,7 @@ def test_a_template_of_a_cell(check, small_cloud, map_cell2):
     assert ('databases', 'cell cell2') in report.errors()
 
 
-def test_nobody_answers(check):
+def test_the_check_does_not_hang_on_silent_services(check):
     """The check does not hang if servers are silent."""
     with socket.create_server(('127.0.0.1', 0)) as silent:
         address = f'127.0.0.1:{silent.getsockname()[1]}'
@@ -390,7 +396,7 @@ def test_nobody_answers(check):
     assert report.of('Placement')['[placement]'][1] == 'no answer within 10 s'
 
 
-def test_somebody_else_answers(check, small_cloud):
+def test_the_check_notices_an_endpoint_that_is_not_placement(check, small_cloud):
     """The report says so if the endpoint of Placement is not Placement."""
     report = check(
         {'placement': {'endpoint': f'{small_cloud.placement_url}/resource_providers'}}
@@ -399,7 +405,7 @@ def test_somebody_else_answers(check, small_cloud):
     assert 'is not Placement' in report.of('Placement')['[placement]'][1]
 
 
-def test_the_row_of_services_cannot_be_written(check, small_cloud):
+def test_the_check_reports_an_unwritable_services_table(check, small_cloud):
     """The report has an error if the services table cannot be written, since the daemon
     would be down in nova's eyes."""
     server, _, cell0 = small_cloud.cell0.url.rpartition('/')
@@ -416,7 +422,7 @@ def test_the_row_of_services_cannot_be_written(check, small_cloud):
     assert 'services cannot be written' in report.of('databases')[OWN][1]
 
 
-def test_secrets_everywhere(check):
+def test_the_check_shows_no_secret_of_any_option(check):
     """The report shows no secret of any option in any group."""
     names = (
         'password',
@@ -441,7 +447,7 @@ def test_secrets_everywhere(check):
     assert check(dict.fromkeys(groups, values)).status == 1
 
 
-def test_the_table(small_cloud, capsys):
+def test_the_check_prints_a_table_and_a_verdict(small_cloud, capsys):
     """The output for operators is a table, followed by the verdict."""
     config = small_cloud.config('check')
     capsys.readouterr()
@@ -467,7 +473,7 @@ def test_the_table(small_cloud, capsys):
         '--format xml',
     ],
 )
-def test_usage(capsys, arguments):
+def test_a_wrong_command_line_of_the_check_exits_with_status_2(capsys, arguments):
     """A wrong command line exits with status 2 and prints one line."""
     with pytest.raises(SystemExit) as ended:
         sys.exit(novaschedctl.main(['check', *arguments.split()]))
@@ -478,7 +484,7 @@ def test_usage(capsys, arguments):
     assert len(captured.err.splitlines()) == 1
 
 
-def test_a_file_that_breaks_off(tmp_path, tool):
+def test_the_check_reports_a_broken_file_without_the_broken_line(tmp_path, tool):
     """The report on a broken file has a single finding, without the text of the broken
     line."""
     path = tmp_path / 'nova.conf'

@@ -94,7 +94,9 @@ def held(cloud):
 @pytest.mark.parametrize(
     ('first', 'second', 'fits'), [(2, 2, True), (4, 4, True), (5, 1, False)]
 )
-def test_together(cloud, client, http, hosts, first, second, fits):
+def test_a_joint_claim_for_instances_succeeds_for_all_or_none(
+    cloud, client, http, hosts, first, second, fits
+):
     """A single request claims for several servers, for all of them or for none. The
     claims can be given back."""
     on_first = requests_for(first)
@@ -118,7 +120,9 @@ def test_together(cloud, client, http, hosts, first, second, fits):
     assert held(cloud) == {}
 
 
-def test_together_with_what_is_in_the_way(cloud, client, hosts):
+def test_a_joint_claim_with_an_impossible_part_is_refused_as_a_whole(
+    cloud, client, hosts
+):
     """Several servers are not claimed for together if a server has an allocation
     already, or if a provider does not exist. Placement then refuses the whole request,
     and remembers the servers without allocations; later claims for these servers
@@ -152,7 +156,9 @@ def test_together_with_what_is_in_the_way(cloud, client, hosts):
         (ROOM, ['POST', 'POST', 'POST', 'PUT', 'PUT']),
     ],
 )
-def test_claims_that_come_during_another(cloud, client, http, hosts, later, asked):
+def test_claims_that_come_during_an_earlier_claim_share_a_request(
+    cloud, client, http, hosts, later, asked
+):
     """A single request makes the claims that come during an earlier claim. Placement
     refuses the request if the provider is too small; halves of the request are tried
     then, so that as many claims succeed as one by one."""
@@ -178,7 +184,7 @@ def test_claims_that_come_during_another(cloud, client, http, hosts, later, aske
     assert held(cloud).keys() == {claim.uuid for claim in claims}
 
 
-def test_questions_at_the_same_time(client, http, hosts):
+def test_requests_during_a_query_share_the_next_query(client, http, hosts):
     """Every request gets the answer to its question. Requests that come during a query
     do not use the answer, which is older than the requests, but share the next query.
     The client keeps no query."""
@@ -221,7 +227,9 @@ def instances(cloud):
     cells.api.close()
 
 
-def test_a_live_migration_that_is_repeated(cloud, instances, hosts, caplog):
+def test_the_claim_of_a_repeated_live_migration_is_not_deleted(
+    cloud, instances, hosts, caplog
+):
     """A live migration whose claim got no answer is repeated through another scheduler,
     with the same claim. The first scheduler does not delete the allocation, neither
     during the migration nor after it."""

@@ -158,7 +158,7 @@ def test_a_text_that_is_no_uuid_matches_no_row(reader):
         assert states.find(text, [a_uuid('h1')]) is None, ascii(text)
 
 
-def test_a_restart(server, reader):
+def test_a_request_after_a_database_restart_sees_all_hosts(server, reader):
     """The first request after a restart sees all hosts, however many connections there
     were before."""
     with ThreadPoolExecutor(8) as pool:
@@ -178,7 +178,7 @@ def calls():
     return count
 
 
-def test_a_server_that_hangs(server, reader):
+def test_a_hanging_database_costs_later_requests_no_thread(server, reader):
     """A hanging server costs the first requests a thread, until the daemon leaves the
     server alone; later requests cost no thread. The daemon uses the server again when
     the server goes on."""
@@ -194,7 +194,7 @@ def test_a_server_that_hangs(server, reader):
     wait_until(lambda: hosts(reader) == BOTH, SECONDS, 'use of the cells')
 
 
-def test_a_connection_that_is_cut(databases, reader):
+def test_a_request_reads_again_after_a_cut_connection(databases, reader):
     """A request whose connection is cut reads the rows again."""
     engine = databases.engines['cell1']
     dialect = engine.dialect.name
@@ -211,7 +211,7 @@ def test_a_connection_that_is_cut(databases, reader):
 
 
 @ON_POSTGRESQL
-def test_the_server_does_not_wait_for_a_lock_for_ever(databases, reader):
+def test_a_given_up_request_leaves_no_lock_wait_on_postgresql(databases, reader):
     """After a request has given up, the server has no process of the request that waits
     for the end of a migration."""
     engine = databases.engines['cell1']
@@ -225,7 +225,7 @@ def test_the_server_does_not_wait_for_a_lock_for_ever(databases, reader):
 
 
 @ON_MARIADB
-def test_a_table_that_is_locked(databases, reader):
+def test_a_cell_with_a_locked_table_stays_unused(databases, reader):
     """The server answers, but a probe of the locked table gets no answer, so that the
     cell stays unused until the table is unlocked."""
     probes = (
@@ -249,7 +249,7 @@ def test_a_table_that_is_locked(databases, reader):
 
 
 @ON_MARIADB
-def test_no_connection_is_left(databases, caplog):
+def test_a_cell_without_free_connections_is_left_out(databases, caplog):
     """The request leaves out a cell whose server has no free connections, and logs the
     server's message."""
     name = databases.engines['cell1'].url.database
@@ -284,7 +284,7 @@ def test_no_connection_is_left(databases, caplog):
     [(MariaDB, ''), (PostgreSQL, 'psycopg2'), (PostgreSQL, 'psycopg')],
     indirect=True,
 )
-def test_a_migration(databases, caplog):
+def test_requests_find_all_hosts_during_a_schema_migration(databases, caplog):
     """Columns go and come while requests read the columns, and digests of them. Every
     request finds all hosts, and a request after the migration sees the new values."""
     # A change of a table waits for its readers, and the readers wait for the change.
@@ -344,7 +344,7 @@ def test_every_change_is_seen_by_the_next_request(databases):
 
 @ON_POSTGRESQL
 @BOTH_DRIVERS
-def test_rows_are_read_that_have_changed(databases, reader):
+def test_a_request_reads_changed_rows_only(databases, reader):
     """A request reads changed rows only. Digests tell that the remaining rows are
     unchanged."""
     with databases.watched() as watched:
@@ -379,7 +379,9 @@ def cloud_on_postgresql(server, nova, rabbitmq, placement, directory):
 
 
 @ON_POSTGRESQL
-def test_the_daemon(cloud_on_postgresql, nova):
+def test_the_daemon_places_instances_with_postgresql_databases(
+    cloud_on_postgresql, nova
+):
     """On PostgreSQL instances are placed, moved and grouped, hosts change, come and are
     mapped, and the service of the scheduler is up."""
     cloud = cloud_on_postgresql

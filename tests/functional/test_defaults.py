@@ -63,7 +63,7 @@ def options(output):
     return values
 
 
-def test_defaults_are_those_of_nova(nova):
+def test_options_have_the_defaults_of_nova(nova):
     """With an empty nova.conf all defaults are nova's, except the options of
     :data:`DIFFERENT`. The defaults of these options indeed differ."""
     novas = options(run([str(nova.python), '-c', NOVAS + SHOW]))

@@ -106,7 +106,9 @@ def check_queries_about_hosts(between):
 
 @pytest.mark.parametrize('number', [1, 2, 4, 8])
 @pytest.mark.parametrize('policy', ['isolate', 'none'])
-def test_every_device_is_found(cloud, client, between, hosts, number, policy):
+def test_instances_with_devices_fill_the_cloud_to_the_last_device(
+    cloud, client, between, hosts, number, policy
+):
     """Instances with devices fill the cloud to the last device, and then no instance
     fits."""
     flavor = with_devices(number, policy)
@@ -124,7 +126,7 @@ def test_every_device_is_found(cloud, client, between, hosts, number, policy):
     check_queries(between)
 
 
-def test_a_mix_fills_the_cloud(cloud, client, hosts):
+def test_large_and_small_instances_share_the_devices_of_hosts(cloud, client, hosts):
     """Large and small instances share hosts, to the last device that fits."""
     instances = []
     for number in (8, 4, 4, 4, 2, 1, 1):
@@ -134,7 +136,7 @@ def test_a_mix_fills_the_cloud(cloud, client, hosts):
     assert devices_of(cloud, *instances) == dict.fromkeys(all_devices(hosts), 1)
 
 
-def test_several_instances_of_a_request(cloud, client, hosts):
+def test_instances_of_a_request_get_different_devices(cloud, client, hosts):
     """The instances of a request have different devices."""
     instances = new_uuids(12)
     assert len(client.chosen(*instances, flavor=with_devices(2))) == 12
@@ -142,7 +144,7 @@ def test_several_instances_of_a_request(cloud, client, hosts):
     client.refusal(flavor=with_devices(1))
 
 
-def test_requests_at_once(cloud, client, hosts):
+def test_concurrent_requests_get_different_devices(cloud, client, hosts):
     """Requests at the same time get different devices, and no request is refused."""
     instances = new_uuids(24)
     calls = [a_call([uuid], with_devices(1)) for uuid in instances]
@@ -151,7 +153,7 @@ def test_requests_at_once(cloud, client, hosts):
     assert devices_of(cloud, *instances) == dict.fromkeys(all_devices(hosts), 1)
 
 
-def test_a_device_of_another_scheduler(cloud, client, hosts):
+def test_devices_allocated_by_another_consumer_are_avoided(cloud, client, hosts):
     """Another consumer has taken devices since the last answer of Placement."""
     assert client.chosen(flavor=with_devices(8))
     free = set(all_devices(hosts))
@@ -167,7 +169,7 @@ def test_a_device_of_another_scheduler(cloud, client, hosts):
     client.refusal(flavor=with_devices(1))
 
 
-def test_a_named_host(cloud, client, between, hosts):
+def test_instances_fill_the_devices_of_a_named_host(cloud, client, between, hosts):
     """An administrator names the host of instances. Instances with devices fill the
     host to the last device."""
     instances = new_uuids(2)
@@ -180,7 +182,9 @@ def test_a_named_host(cloud, client, between, hosts):
     check_queries(between)
 
 
-def test_a_forbidden_trait_of_no_host(cloud, client, between, hosts):
+def test_a_request_is_refused_if_placement_lacks_a_forbidden_trait(
+    cloud, client, between, hosts
+):
     """Placement refuses a query with a trait that it does not know, and offers hosts
     once the trait exists."""
     flavor = with_devices(4, **{'trait:CUSTOM_NOWHERE': 'forbidden'})
@@ -193,7 +197,7 @@ def test_a_forbidden_trait_of_no_host(cloud, client, between, hosts):
     check_queries_about_hosts(between)
 
 
-def test_alternates(cloud, client, hosts):
+def test_alternates_have_candidates_with_as_many_devices(cloud, client, hosts):
     """Alternates have candidates with as many devices."""
     [[best, *alternates]] = client.select_destinations(
         new_uuids(), with_devices(4), return_alternates=True
@@ -211,7 +215,9 @@ UNITS = {
 
 @pytest.mark.parametrize('number', [1, 4])
 @pytest.mark.parametrize('name', UNITS)
-def test_units_of_inventories(cloud, client, between, hosts, name, number):
+def test_units_of_inventories_cause_few_refused_claims(
+    cloud, client, between, hosts, name, number
+):
     """Placement's answer about all hosts does not tell the units of inventories. Few
     claims are refused before Placement is asked the query of the request."""
     units, is_allowed = UNITS[name]
@@ -251,7 +257,9 @@ def set_units(cloud, name, units):
     cloud.placement.put(cloud.computes[name].uuid, inventories=inventories)
 
 
-def test_why_a_request_is_refused(cloud, client, tool, between, daemon, hosts):
+def test_a_refusal_is_explained_by_the_free_devices_of_each_host(
+    cloud, client, tool, between, daemon, hosts
+):
     """The explanation has the number of free devices of each host. The diagnosis asks
     for no permutations of devices either."""
     for host, free in zip(hosts, (3, 2, 0), strict=True):
@@ -279,7 +287,7 @@ def a_move(cloud, **differences):
     return {'destination': {'cell': cloud.cell_uuids['cell1']}, **differences}
 
 
-def test_an_evacuation(cloud, client, hosts):
+def test_an_evacuated_instance_gets_devices_on_another_host(cloud, client, hosts):
     """An instance that is evacuated keeps the devices of its source, and gets as many
     devices on another host."""
     flavor = with_devices(2)
@@ -297,7 +305,7 @@ def test_an_evacuation(cloud, client, hosts):
     assert cloud.placement.allocations(uuid).items() >= before.items()
 
 
-def test_a_resize(cloud, client, hosts):
+def test_devices_stay_with_the_migration_during_a_resize(cloud, client, hosts):
     """The devices of an instance stay with its migration while the instance is resized
     on the same host, and are free once the migration has ended."""
     for host in ('gpu-1', 'gpu-2'):
@@ -316,7 +324,7 @@ def test_a_resize(cloud, client, hosts):
     assert client.chosen(flavor=with_devices(2)) == ['gpu-0']
 
 
-def test_a_resize_that_is_reverted(cloud, client, hosts):
+def test_devices_of_a_reverted_resize_are_free_again(cloud, client, hosts):
     """The devices that a reverted resize has claimed are free again."""
     [uuid, migration] = new_uuids(2)
     client.chosen(uuid, flavor=with_devices(2))
@@ -335,7 +343,9 @@ def test_a_resize_that_is_reverted(cloud, client, hosts):
 
 
 @pytest.mark.parametrize(('policy', 'number'), [('anti-affinity', 3), ('affinity', 4)])
-def test_groups(cloud, client, hosts, policy, number):
+def test_group_members_get_devices_on_hosts_allowed_by_the_policy(
+    cloud, client, hosts, policy, number
+):
     """The members of a group get devices on different hosts, or on the same host."""
     group = Group(policy)
     flavor = with_devices(2)

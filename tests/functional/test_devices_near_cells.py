@@ -100,7 +100,9 @@ def guest_of(case):
 
 
 @pytest.mark.parametrize('name', FIRST_CELLS_FULL)
-def test_a_host_whose_first_cells_are_full(cloud, devices_client, running, name):
+def test_instances_get_devices_near_the_free_numa_cells(
+    cloud, devices_client, running, name
+):
     """Guests get devices near the free cells, until these cells have too few devices."""
     cloud.reset()
     case = FIRST_CELLS_FULL[name]

@@ -112,7 +112,7 @@ def outcome_of(cloud, command):
         return Outcome(mapped(cloud), marks(cloud), discovered(daemon))
 
 
-def test_as_nova_does(cloud):
+def test_discovery_maps_the_same_hosts_as_nova_scheduler(cloud):
     """Given the same rows, both schedulers write the same mappings, marks and log
     lines; hosts of a disabled cell are mapped too."""
     novas = outcome_of(cloud, [cloud.nova.script('nova-scheduler')])
@@ -126,7 +126,7 @@ def test_as_nova_does(cloud):
     ]
 
 
-def test_one_of_two_leads(cloud):
+def test_discovery_is_taken_over_when_the_leading_scheduler_dies(cloud):
     """When novasched and nova-scheduler run side by side, the scheduler with the first
     host name discovers hosts; when it dies, the second scheduler takes over."""
     cloud.reset()

@@ -22,7 +22,7 @@ LARGE = Flavor(ram_mb=6000)
 SOON = 60.0
 
 
-def test_a_placement_and_refusals(cloud, client, tool):
+def test_explain_names_the_cause_of_every_decision(cloud, client, tool):
     """After the end of the daemon, the command names the cause of every decision. Users
     get the first line in the fault, by ``fault_detail``. Decision records need no
     configuration."""
@@ -116,7 +116,7 @@ REFUSALS = (
 """Options of a request, fault of the proxy, and first line of the explanation."""
 
 
-def test_refusals_by_placement(cloud, client, tmp_path):
+def test_records_name_the_reason_of_a_refusal_by_placement(cloud, client, tmp_path):
     """The first line names the reason of Placement's refusal. The counts of hosts in
     the record add up to the number of hosts."""
     cloud.reset()
@@ -225,7 +225,7 @@ def explained(tool, config, server):
     return None
 
 
-def test_what_each_host_lacks(cloud, client, tool):
+def test_explain_names_the_property_that_each_host_lacks(cloud, client, tool):
     """The diagnosis by the real Placement finds a cause of every kind, beside a host
     that a filter rejects. When a request names one host, the cause of the remaining
     hosts is the name."""
@@ -293,7 +293,7 @@ AMOUNTS = {
 """Amounts of the flavor, and the cause why the host cannot give the amount."""
 
 
-def test_amounts_beside_the_inventory(cloud, client, tool):
+def test_explained_amounts_agree_with_the_inventories(cloud, client, tool):
     """The causes agree with the inventories of the real Placement: a host with 4 shared
     CPUs, overcommitted fourfold, 12 dedicated CPUs and links in units of four. While
     the host has room, it gets the servers whose amounts are later in use."""
@@ -344,7 +344,7 @@ def test_amounts_beside_the_inventory(cloud, client, tool):
         assert why.partition(': ')[2].partition(': ')[2] == reason
 
 
-def test_a_file_that_cannot_be_written(cloud, client, capsys):
+def test_an_unwritable_decisions_file_causes_a_single_warning(cloud, client, capsys):
     """The daemon warns once at the start and names the option to set. Servers get
     hosts."""
     cloud.reset()
@@ -366,7 +366,7 @@ def test_a_file_that_cannot_be_written(cloud, client, capsys):
     assert error in capsys.readouterr().err
 
 
-def test_hosts_and_decisions(cloud, client, tmp_path):
+def test_web_pages_show_hosts_and_decisions(cloud, client, tmp_path):
     """The web pages show the hosts of all cells, and decisions with their reasons,
     beside the metrics, and no secrets. The hosts of a silent cell are shown as last
     read. Changes of cell mappings are shown without a reload."""

@@ -47,7 +47,7 @@ def boot(cloud, client, group, count=1):
     return ''.join(host[0] for host in hosts)
 
 
-def test_hard_groups(racks, client):
+def test_members_of_a_hard_group_get_failure_domains_by_the_policy(racks, client):
     """Members of an anti-affinity group get different racks, in the same request and in
     several requests, even when the host of the first member is full. A member is
     refused when all racks are in use, and a moved member may stay in the same rack. All
@@ -84,7 +84,7 @@ def test_hard_groups(racks, client):
         assert '9 in no failure domain for the server group' in fault
 
 
-def test_soft_groups(racks, client):
+def test_the_weigher_spreads_or_joins_group_members_by_failure_domain(racks, client):
     """The weigher spreads members over racks evenly, members of hard groups too, and
     counts the host without a rack as a rack. Members of a soft-affinity group share a
     rack."""
@@ -141,7 +141,7 @@ def select_at_once(client, policy):
 
 
 @pytest.mark.usefixtures('three_daemons')
-def test_several_schedulers(client):
+def test_several_schedulers_keep_the_failure_domains_of_a_group(client):
     """Three schedulers place all members of a group, although the members are requested
     at once and no request names members of another request. The members use different
     racks with anti-affinity, and one rack with affinity."""

@@ -75,7 +75,7 @@ def memory_growth(*daemons):
 
 
 @pytest.mark.parametrize('threads', [64, 4])
-def test_a_flood(threads, hosts, callers):
+def test_every_caller_in_a_flood_gets_a_single_answer(threads, hosts, callers):
     """Every caller gets exactly one answer or refusal, with many threads or few. Two
     daemons share the work, and the memory of a daemon grows only by its waiting
     messages and its requests at work."""
@@ -148,7 +148,9 @@ def begin(callers, gate):
     return server
 
 
-def test_most_stays_with_the_broker(hosts, slow, gate, callers):
+def test_a_scheduler_leaves_most_messages_of_a_flood_to_the_broker(
+    hosts, slow, gate, callers
+):
     """A scheduler takes no more messages than MAX_WAITING_MESSAGES. When the scheduler
     stops, it returns the waiting messages to the broker at once, and answers the
     request in progress."""
@@ -173,7 +175,7 @@ def test_most_stays_with_the_broker(hosts, slow, gate, callers):
     assert slow.wait() == 0
 
 
-def test_a_crash_loses_what_was_begun(hosts, slow, gate, callers):
+def test_a_crash_loses_only_the_request_in_progress(hosts, slow, gate, callers):
     """When a scheduler is killed, a second scheduler answers the messages that waited
     in the first scheduler. The request in progress gets no answer."""
     in_progress = begin(callers, gate)
@@ -188,7 +190,9 @@ def test_a_crash_loses_what_was_begun(hosts, slow, gate, callers):
     assert not callers.answered([in_progress])
 
 
-def test_a_lost_connection(hosts, slow, gate, callers, broker_connection):
+def test_messages_are_served_once_after_a_lost_connection(
+    hosts, slow, gate, callers, broker_connection
+):
     """After a lost connection the broker delivers the waiting messages again. The
     scheduler serves every message once, and finishes the request in progress."""
 
@@ -208,7 +212,9 @@ def test_a_lost_connection(hosts, slow, gate, callers, broker_connection):
     assert callers.answers == dict.fromkeys(everybody, 1)
 
 
-def test_who_waits(hosts, slow, gate, callers):
+def test_waiting_callers_get_heartbeats_and_expired_calls_are_dropped(
+    hosts, slow, gate, callers
+):
     """A caller with a call_monitor_timeout of two seconds gets heartbeats before and
     during its request, and then the answer. The scheduler drops a request that has
     waited longer than its caller, and logs the server of the request. The remaining
@@ -229,7 +235,7 @@ def test_who_waits(hosts, slow, gate, callers):
     assert hosts.all_allocations().keys().isdisjoint(late)
 
 
-def test_one_of_several_brokers_serves(hosts, client):
+def test_a_scheduler_turns_to_another_broker_of_transport_url(hosts, client):
     """A scheduler whose broker refuses connections turns to another broker of
     transport_url, past a broker that never was there."""
     with Tunnel(hosts.amqp_url) as first, Tunnel(hosts.amqp_url) as second:

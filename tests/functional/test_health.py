@@ -139,7 +139,7 @@ def site(cloud, client, tmp_path_factory):
         yield Site(cloud, client, tmp_path_factory.mktemp('health'), stack)
 
 
-def test_nothing_is_asked_for_a_probe(site):
+def test_a_health_probe_asks_neither_placement_nor_a_database(site):
     """Probes ask neither Placement nor a database. A tunnel that forwards nothing would
     hold a query, and the proxy counts requests."""
     site.wait_until_healthy()
@@ -151,7 +151,7 @@ def test_nothing_is_asked_for_a_probe(site):
 
 
 @pytest.mark.long
-def test_rabbitmq_is_away(site):
+def test_ready_warns_and_then_fails_while_rabbitmq_is_away(site):
     """Without RabbitMQ /ready warns first, and fails later. The scheduler is alive all
     the time, and is ready again without a restart."""
     site.wait_until_healthy()
@@ -182,7 +182,7 @@ def hanging(proxy):
 
 
 @pytest.mark.parametrize('way', ['refuses', 'hangs'])
-def test_placement_is_away(site, way):
+def test_ready_warns_and_then_fails_while_placement_is_away(site, way):
     """/ready warns as soon as a request meets a failure of Placement, and fails when
     requests are refused for the failure. It passes again when a request, or a probe of
     the circuit breaker, is answered."""
@@ -203,7 +203,7 @@ def test_placement_is_away(site, way):
     site.wait_until_healthy()
 
 
-def test_cells_are_away(site):
+def test_ready_warns_of_a_lost_cell_and_fails_without_any_cell(site):
     """A cell that is away is a warning; all cells that are away are a failure. The
     checks recover with the cells."""
     site.wait_until_healthy()
@@ -233,7 +233,7 @@ def watchdog_was_fed(site):
 
 
 @pytest.mark.long
-def test_a_worker_that_hangs(site):
+def test_probes_and_watchdog_notice_a_hanging_worker(site):
     """Health probes and systemd's watchdog notice a hanging worker, and the second
     worker serves. When the worker goes on, the probes pass."""
     site.wait_until_healthy()
@@ -258,7 +258,7 @@ def test_a_worker_that_hangs(site):
 
 
 @pytest.mark.long
-def test_a_worker_that_dies(site):
+def test_a_killed_worker_is_restarted_and_shown_by_the_probes(site):
     """A killed worker is started again. The probes show the restart for a while, and do
     not fail."""
     worker = site.workers()[0]
@@ -272,7 +272,7 @@ def test_a_worker_that_dies(site):
 
 
 @pytest.mark.long
-def test_the_main_process_hangs(site):
+def test_the_health_probe_fails_while_the_main_process_hangs(site):
     """The process of the health server notices a hanging main process."""
     main = psutil.Process(site.daemon.pid)
     main.suspend()
@@ -283,7 +283,7 @@ def test_the_main_process_hangs(site):
     site.wait_for('/health', 'pass')
 
 
-def test_the_server_dies(site):
+def test_a_killed_health_server_is_replaced(site):
     """A new process takes the place of a killed health server, on the same socket."""
     [server] = site.children('http')
     server.kill()
@@ -293,7 +293,7 @@ def test_the_server_dies(site):
     site.wait_until_healthy()
 
 
-def test_status(site, tool):
+def test_status_shows_processes_cells_hosts_and_decisions(site, tool):
     """``novaschedctl status`` shows processes, cells, hosts and decisions."""
     site.wait_until_healthy()
     # The daemon counts hosts every few seconds.
@@ -349,7 +349,9 @@ def helm_probes():
 
 
 @pytest.mark.parametrize('probes', [kolla_probe, helm_probes])
-def test_probes_of_deployments(small_cloud, tmp_path, probes):
+def test_probes_of_kolla_and_helm_pass_until_the_daemon_is_gone(
+    small_cloud, tmp_path, probes
+):
     """The probes of the samples pass while the daemon is well, and fail once the daemon
     is gone. The test replaces only the paths of the samples. kolla's probe finds
     nova.conf without an option."""
@@ -387,7 +389,7 @@ def test_probes_of_deployments(small_cloud, tmp_path, probes):
         assert statuses() == [1] * len(commands)
 
 
-def test_a_flood(small_cloud, client):
+def test_probes_and_requests_are_answered_in_a_flood_of_http(small_cloud, client):
     """Thousands of HTTP clients ask for health, send garbage or never finish a request.
     All scheduling requests and all probes are answered, and all processes live on."""
     bind = f'127.0.0.1:{free_port()}'
@@ -403,7 +405,7 @@ def test_a_flood(small_cloud, client):
         assert daemon.stop() == 0
 
 
-def test_an_address_that_cannot_be(small_cloud, tmp_path):
+def test_an_impossible_health_bind_stops_the_start(small_cloud, tmp_path):
     """An impossible health_bind stops the start, and a line names the option."""
     path = tmp_path / 'none' / 'none' / 'x'
     daemon = Daemon(small_cloud, {'novasched': {'health_bind': f'unix:{path}'}})

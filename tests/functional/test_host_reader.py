@@ -43,7 +43,7 @@ def test_every_change_is_seen_by_the_next_request(databases, steps):
     story.close()
 
 
-def test_nobody_sees_hosts_from_before_their_arrival(databases):
+def test_a_request_sees_every_commit_from_before_the_request(databases):
     """While hosts are written and read at once, a request sees at least the value that
     was committed when the request came."""
     story = Story(databases)

@@ -109,7 +109,9 @@ def running(command):
 
 
 @pytest.mark.parametrize('form', TOPICS)
-def test_the_same(scheduler, cloud, caller, form):
+def test_shadow_decides_like_the_observed_nova_scheduler(
+    scheduler, cloud, caller, form
+):
     """Both schedulers decide the same. The report cannot tell for a server on a volume
     if no database has the server's request spec. At the end shadow's queue is deleted,
     and the queues of further listeners have all notifications."""

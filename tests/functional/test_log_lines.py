@@ -233,7 +233,7 @@ TROUBLES = {'no service': _without_service, 'dead cell': _dead_cell}
 
 
 @pytest.mark.parametrize('case', [*CASES, *TROUBLES])
-def test_both_log_the_same(pair, cloud, case):
+def test_nova_scheduler_and_novasched_log_the_same_lines(pair, cloud, case):
     """Both schedulers log the same lines, with logger, level and text, in order."""
     nova, ours = pair
     cloud.refresh_services()

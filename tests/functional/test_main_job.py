@@ -100,7 +100,7 @@ def daemon(fifty_hosts):
         yield running
 
 
-def test_the_expected_hosts(fifty_hosts, client):
+def test_instances_get_the_hosts_that_the_default_weighers_prefer(fifty_hosts, client):
     """Ten servers of a request get the expected hosts in the order of their UUIDs, and
     a claim on the host. The scheduler is fresh, without claims of earlier tests."""
     servers = new_uuids(10)
@@ -122,7 +122,9 @@ def test_the_expected_hosts(fifty_hosts, client):
 class TestFiftyHosts:
     """Tests with a shared scheduler, since no test depends on the selected host."""
 
-    def test_selection(self, fifty_hosts, client):
+    def test_a_selection_names_host_node_cell_and_allocation_request(
+        self, fifty_hosts, client
+    ):
         """A selection names host, node and cell, and the allocation request granted by
         Placement."""
         [server] = new_uuids()
@@ -139,7 +141,9 @@ class TestFiftyHosts:
         }
         assert fifty_hosts.allocations(server) == {compute.name: SMALL.resources()}
 
-    def test_alternates(self, fifty_hosts, client):
+    def test_alternates_are_unselected_hosts_of_the_same_cell(
+        self, fifty_hosts, client
+    ):
         """Every server has alternates in the cell of the selected host. No alternate is
         a selected host or holds an allocation of the server."""
         servers = new_uuids(4)
@@ -165,7 +169,9 @@ class TestFiftyHosts:
             ),
         ],
     )
-    def test_no_valid_host(self, fifty_hosts, client, flavor, reason):
+    def test_a_refused_request_gets_no_valid_host_and_no_allocation(
+        self, fifty_hosts, client, flavor, reason
+    ):
         """The conductor gets nova.exception.NoValidHost, and no allocation remains."""
         before = fifty_hosts.all_allocations()
 
@@ -173,7 +179,9 @@ class TestFiftyHosts:
         assert first_line.strip() == f'No valid host was found. {reason}'.strip()
         assert fifty_hosts.all_allocations() == before
 
-    def test_service_row(self, fifty_hosts, client, daemon):
+    def test_the_service_of_the_scheduler_is_up_in_nova(
+        self, fifty_hosts, client, daemon
+    ):
         """nova considers the scheduler's service up, the service has the deployment's
         version, and the heartbeat goes on."""
         services = client('services')
@@ -236,7 +244,7 @@ def two_zones(cloud):
     return cloud
 
 
-def test_five_nodes(two_zones, client):
+def test_zones_and_anti_affinity_groups_are_kept_on_five_hosts(two_zones, client):
     """A request for more servers than the hosts have room for is refused and leaves no
     allocation. Servers of an availability zone land in the zone and spread over the
     hosts. Servers of an anti-affinity group, requested in sequence, get different

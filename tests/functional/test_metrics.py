@@ -178,7 +178,7 @@ def are_numbers(values):
     return bool(values) and not any(map(math.isnan, values))
 
 
-def test_rules():
+def test_every_alert_rule_is_valid_and_tested():
     """The rules are valid, and tests of the rules say when the alerts fire. Every alert
     has a test."""
     promtool('check', 'rules', str(RULES))
@@ -191,7 +191,9 @@ def test_rules():
 class TestServed:
     """Tests with a shared daemon, which the last test stops."""
 
-    def test_what_prometheus_makes_of_it(self, served, client, tmp_path):
+    def test_every_dashboard_and_rule_expression_has_numbers(
+        self, served, client, tmp_path
+    ):
         """promtool accepts the metrics, and every metric is exposed. After requests,
         every expression of the dashboard and of the rules has numbers, and no alert
         fires."""
@@ -230,7 +232,9 @@ class TestServed:
             for metric in METRICS:
                 assert metric.name + endings[metric.kind] in shown
 
-    def test_the_process_that_serves(self, served, client):
+    def test_the_process_that_serves_metrics_is_replaced_when_killed(
+        self, served, client
+    ):
         """A process of its own serves HTTP, with less priority than the workers. The
         daemon replaces the process when it is killed, SIGHUP leaves it alone, and it
         stops with the daemon. The workers outlive it."""
@@ -267,7 +271,7 @@ class TestServed:
         assert not directory.exists()
 
 
-def test_counts(cloud, client):
+def test_each_request_is_counted_once_by_result(cloud, client):
     """With two workers, every request is counted once by its result. The counters of a
     killed worker stay, and its gauges go."""
     cloud.reset()
@@ -329,7 +333,7 @@ def expected_samples(placed, refused):
     }
 
 
-def test_what_fails(cloud, client):
+def test_requests_count_as_failed_while_placement_is_silent(cloud, client):
     """While Placement is silent, requests count as failed, not as refused, and the
     circuit breaker is shown open. When the master is killed, its children end and the
     port is free."""
@@ -370,7 +374,7 @@ def test_what_fails(cloud, client):
             socket.create_server(('127.0.0.1', port)).close()
 
 
-def test_a_flood(cloud):
+def test_requests_are_answered_in_a_flood_of_clients_for_metrics(cloud):
     """Thousands of HTTP clients ask for metrics, send garbage or never finish a
     request. All scheduling requests are answered, all processes live on, and later
     clients get the metrics."""

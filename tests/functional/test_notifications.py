@@ -118,7 +118,7 @@ def pair(cloud):
 
 
 @pytest.mark.parametrize('case', conductor_requests.cases('', ''))
-def test_both_say_the_same(pair, cloud, case):
+def test_nova_scheduler_and_novasched_send_the_same_notifications(pair, cloud, case):
     """Both schedulers send the same notifications, field by field and in both formats,
     for requests that are answered and for requests that are refused. No notification is
     sent if Placement has no candidates, and no end if no host is found. The
@@ -146,7 +146,7 @@ def test_both_say_the_same(pair, cloud, case):
 
 
 @pytest.mark.parametrize('form', ['unversioned', 'versioned'])
-def test_one_format_alone(cloud, form):
+def test_notifications_have_the_configured_format_only(cloud, form):
     """The scheduler sends notifications in the configured format only."""
     with schedulers(cloud, form, []) as [ours]:
         _, notifications = ours.ask(conductor_requests.changed('boot', {}))
@@ -181,7 +181,7 @@ def _plain(value):
     return plain
 
 
-def test_nobody_waits_for_the_bus(cloud):
+def test_requests_are_answered_without_a_notification_bus(cloud):
     """Without a notification bus, requests are answered and the process ends as usual,
     without waiting."""
     conductor_requests.furnish(cloud)

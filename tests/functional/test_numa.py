@@ -83,7 +83,7 @@ def placed(client, count, flavor, **asked):
     return Counter(client.chosen(*new_uuids(count), flavor=flavor, **asked))
 
 
-def test_pinned_servers_of_one_request(cloud, client):
+def test_pinned_instances_of_a_request_fill_the_free_cpus(cloud, client):
     """Ten servers fill the places where nova-compute can pin free CPUs. A request for
     eleven servers is refused, and so is a further server after the computes have
     reported the ten servers."""
@@ -126,7 +126,7 @@ the number of CPUs alone, Placement would allow a fifth server on the host."""
 
 
 @pytest.mark.skipif(is_reference(), reason='nova-scheduler does not know of others')
-def test_pinned_servers_for_all_the_room_there_is(cloud, client):
+def test_concurrent_pinned_instances_fill_all_hosts(cloud, client):
     """16 clients request 200 pinned servers at once, some of them in fours, from hosts
     that hold exactly 200 servers and report none. All servers are placed, nova-compute
     can pin different CPUs for all of them, Placement has an allocation of every server,
@@ -178,7 +178,9 @@ def test_pinned_servers_for_all_the_room_there_is(cloud, client):
         ),
     ],
 )
-def test_devices(cloud, client, said, stats, flavor, fields, reason):
+def test_instances_with_devices_land_on_the_host_with_devices(
+    cloud, client, said, stats, flavor, fields, reason
+):
     """Two servers get devices and land on the host with the devices. A request for
     three servers is refused, and the log tells the missing devices."""
     add_host(cloud, 'with', pci_stats=stats)

@@ -31,7 +31,7 @@ MITAKA = {
 }
 
 
-def test_it_means_what_it_meant(cloud, client):
+def test_options_in_nova_conf_of_mitaka_keep_the_old_meaning(cloud, client):
     """The options keep their meaning: servers are stacked on the smallest host until
     the host has two servers, a selection has an alternate if a second host has room,
     and filters removed from nova still work."""
@@ -99,7 +99,7 @@ def scheduler(cloud):
 @pytest.mark.parametrize(
     'line', [pytest.param(line, id=case_name(line)) for line in LINES]
 )
-def test_old_message(cloud, client, line):
+def test_a_call_of_an_old_release_is_answered_in_the_old_form(cloud, client, line):
     """The scheduler understands a call, and answers in the form and with the object
     versions of the call's release. It claims exactly if the release expects a claim."""
     [server] = new_uuids()

@@ -115,7 +115,7 @@ def queries(proxy):
     return [line for line in proxy.asked if QUERY in line]
 
 
-def test_a_query(proxy, client, scheduler):
+def test_a_request_waits_out_transient_failures_of_placement(proxy, client, scheduler):
     """A request waits out every kind of transient failure. The log tells of refused
     credentials, which may be accepted again soon, and of their acceptance."""
     assert placed(client)  # the credentials are accepted
@@ -143,7 +143,9 @@ def test_a_query(proxy, client, scheduler):
         ),
     ],
 )
-def test_a_claim(proxy, hosts, client, method, servers, fault):
+def test_allocations_are_read_before_a_claim_is_repeated(
+    proxy, hosts, client, method, servers, fault
+):
     """Before a claim is repeated, the scheduler reads the allocations that the first
     attempt may have made."""
     uuids = new_uuids(servers)
@@ -158,7 +160,7 @@ def test_a_claim(proxy, hosts, client, method, servers, fault):
 
 
 @pytest.mark.usefixtures('scheduler')
-def test_a_bad_query(proxy, client):
+def test_a_request_does_not_wait_after_an_invalid_query(proxy, client):
     """A request does not wait if Placement rejects the query as invalid."""
     proxy.faults = every('GET', CANDIDATES, answer(400))
     assert placed(client) == []
@@ -176,7 +178,9 @@ def large_ones(fault):
     return rule
 
 
-def test_one_slow_query(proxy, client, caller, scheduler):
+def test_a_slow_query_causes_no_refusal_of_quick_requests(
+    proxy, client, caller, scheduler
+):
     """A query times out again and again, and no request for another flavor is
     refused."""
     proxy.faults = large_ones(hang())
@@ -205,7 +209,7 @@ def test_one_slow_query(proxy, client, caller, scheduler):
     assert 'circuit open' not in scheduler.text()[before:]
 
 
-def test_those_who_find_no_thread(hosts, proxy, caller, scheduler):
+def test_requests_without_a_thread_wait_in_the_broker(hosts, proxy, caller, scheduler):
     """Requests stay in the broker while all threads have waiting requests, and are
     answered as well."""
     before = scheduler.text().count(WAITS)
@@ -230,7 +234,9 @@ def test_those_who_find_no_thread(hosts, proxy, caller, scheduler):
     [('api', {'force_hosts': ['host-1']}, False), ('cell', {}, True)],
     ids=['API refuses', 'cell is silent'],
 )
-def test_a_database(client, scheduler, tunnels, name, options, is_silent):
+def test_a_request_waits_for_a_failing_database(
+    client, scheduler, tunnels, name, options, is_silent
+):
     """A request that names a host waits for the API database, which knows the host's
     cell. Every request waits for the only cell with hosts."""
     tunnel = tunnels[name]
@@ -253,7 +259,7 @@ def test_a_database(client, scheduler, tunnels, name, options, is_silent):
     assert selection['service_host'] in expected
 
 
-def test_the_end_of_the_process(proxy, caller, scheduler):
+def test_waiting_requests_are_refused_when_the_process_stops(proxy, caller, scheduler):
     """Waiting requests are refused when the process stops."""
     before = scheduler.text().count(WAITS)
     proxy.faults = every('GET', CANDIDATES, answer(500))

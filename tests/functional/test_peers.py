@@ -94,7 +94,7 @@ def wait_for_claims(schedulers, names):
         wait_until(knows_them, START, 'pending claims')
 
 
-def test_the_broker_is_lost_for_a_while(cloud):
+def test_schedulers_know_the_same_claims_after_a_lost_connection(cloud):
     """Three schedulers make and release claims while one has lost the connection to the
     broker, and a fourth scheduler joins. After the reconnection, all schedulers know
     the same claims."""
@@ -135,7 +135,7 @@ def test_the_broker_is_lost_for_a_while(cloud):
         wait_until(positions_are_settled, START, 'all four')
 
 
-def test_login_method_in_the_url(cloud):
+def test_schedulers_use_the_login_method_in_transport_url(cloud):
     """The schedulers hear their peers over a broker with a single login method, which
     nova.conf names in the query of ``transport_url``."""
     with ExitStack() as stack:
@@ -174,7 +174,9 @@ def add_gpus(cloud, compute):
 
 
 @pytest.mark.parametrize('kind', KINDS)
-def test_all_that_fit_are_placed_and_none_beside(cloud, client, schedulers, kind):
+def test_several_schedulers_place_as_many_instances_as_fit(
+    cloud, client, schedulers, kind
+):
     """Concurrent clients request as many instances as the hosts have room for. All
     instances are placed, and no host gets more instances than fit."""
     per_host, flavor, options = KINDS[kind]
@@ -228,7 +230,9 @@ def add_host_with_devices(cloud, name, cell):
     return cell_of
 
 
-def test_devices_near_the_cells_of_guests(cloud, devices_client, schedulers):
+def test_several_schedulers_allocate_each_device_near_a_cell_once(
+    cloud, devices_client, schedulers
+):
     """Concurrent clients request guests with two devices near the NUMA cell of the
     guest, until all devices are in use. All guests are placed, and no device is in use
     twice."""

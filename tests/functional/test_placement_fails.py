@@ -125,7 +125,9 @@ def first(method, path, *faults):
     ],
     ids=['lost', 'dropped', '500 after the work', 'lost for two', '500 for two'],
 )
-def test_a_claim(proxy, hosts, client, method, servers, fault, is_placed):
+def test_allocations_match_the_answer_after_a_failed_claim(
+    proxy, hosts, client, method, servers, fault, is_placed
+):
     """The servers hold exactly the allocations of the answer, if the answer has hosts,
     and nothing otherwise. The unit tests have a table of further outcomes."""
     uuids = new_uuids(servers)
@@ -137,7 +139,7 @@ def test_a_claim(proxy, hosts, client, method, servers, fault, is_placed):
     assert hosts.all_allocations() == held_by(chosen, uuids)
 
 
-def test_a_claim_that_hangs(proxy, hosts, client):
+def test_allocations_of_a_hanging_claim_are_deleted(proxy, hosts, client):
     """The request is refused in time. The scheduler deletes the allocations of the
     claim when the claim succeeds late."""
     proxy.faults = first('PUT', '/allocations', hang())
@@ -153,7 +155,7 @@ def test_a_claim_that_hangs(proxy, hosts, client):
     )
 
 
-def test_silence(proxy, client, scheduler):
+def test_requests_fail_fast_while_placement_is_silent(proxy, client, scheduler):
     """The first request waits for Placement in vain. The next requests fail fast until
     a probe is answered."""
     proxy.faults = lambda method, path, body: hang()
@@ -171,7 +173,9 @@ def test_silence(proxy, client, scheduler):
     assert 'Placement answers again' in scheduler.text()
 
 
-def test_candidates(proxy, client, scheduler):
+def test_requests_are_refused_after_unusable_answers_of_placement(
+    proxy, client, scheduler
+):
     """Requests are refused if Placement's answer is no list of candidates, and the log
     describes the answer."""
     before = len(scheduler.text())
@@ -189,7 +193,9 @@ def test_candidates(proxy, client, scheduler):
     assert 'Traceback' not in scheduler.text()[before:]
 
 
-def test_a_claim_that_is_at_fault(proxy, hosts, client, scheduler):
+def test_an_invalid_claim_is_logged_and_the_next_host_is_claimed(
+    proxy, hosts, client, scheduler
+):
     """A claim that Placement rejects as invalid is logged, and the next host is
     claimed."""
     [server] = new_uuids()
@@ -205,7 +211,9 @@ def test_a_claim_that_is_at_fault(proxy, hosts, client, scheduler):
     assert re.search(line, scheduler.text())
 
 
-def test_an_evacuation_whose_consumer_changes(proxy, hosts, client, scheduler):
+def test_a_consumer_change_during_the_claim_fails_the_evacuation(
+    proxy, hosts, client, scheduler
+):
     """When another process changes the consumer during the claim, the answer is nova's
     exception AllocationUpdateFailed, on which a conductor ends the evacuation."""
     [server] = new_uuids()
@@ -240,7 +248,9 @@ def test_an_evacuation_whose_consumer_changes(proxy, hosts, client, scheduler):
     assert f'Cannot schedule: {text}' in scheduler.text()
 
 
-def test_the_end_of_the_process(hosts, proxy, caller):
+def test_a_stopping_scheduler_deletes_allocations_of_failed_claims(
+    hosts, proxy, caller
+):
     """The process deletes the allocations of its failed claims before it ends."""
     with Daemon(hosts, behind(proxy)) as daemon:
         proxy.faults = every('PUT', '/allocations', hang_after())

@@ -181,14 +181,14 @@ def ask(caller, daemon, hosts, token):
     return select
 
 
-def test_roles(ask):
+def test_a_filter_reads_the_roles_of_the_caller(ask):
     """A host of operators takes servers of operators only."""
     forced = {'ignore_hosts': ['a-1', 'b-1', 'b-2']}
     assert ask(['member', 'operator'], **forced) == 'operators'
     assert 'No valid host' in ask(['member'], **forced)
 
 
-def test_token_and_catalog(ask, token):
+def test_a_filter_reads_the_token_and_catalog_of_the_caller(ask, token):
     """A filter calls other services with the token of the caller."""
     right = hashlib.sha256(token.encode()).hexdigest()
     wrong = hashlib.sha256(b'').hexdigest()
@@ -196,7 +196,7 @@ def test_token_and_catalog(ask, token):
     assert 'No valid host' in ask(scheduler_hints={'token_digest': [wrong]})
 
 
-def test_aggregates_of_other_hosts(ask):
+def test_a_filter_reads_the_aggregates_of_hosts_of_the_group(ask):
     """A filter reads the aggregates of the hosts of the server group."""
     group = primitive(
         'InstanceGroup', '1.11', policy='soft-anti-affinity', members=[], hosts=['b-2']
@@ -204,7 +204,7 @@ def test_aggregates_of_other_hosts(ask):
     assert ask(instance_group=group) == 'a-1'
 
 
-def test_the_token_is_told_nowhere(ask, token, daemon, tool):
+def test_log_error_and_record_hide_the_token_of_the_caller(ask, token, daemon, tool):
     """The log, the error of the caller and the decision record hide the token that a
     filter logs and raises."""
     assert ask(scheduler_hints={'tell': ['log']}) in ('a-1', 'b-1', 'b-2')

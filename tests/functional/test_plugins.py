@@ -124,7 +124,7 @@ def add_package(site):
     (metadata / 'entry_points.txt').write_text(dedent(ENTRY_POINTS))
 
 
-def test_blazar(hosts, client):
+def test_the_blazar_filter_places_instances_by_reservation(hosts, client):
     """blazar's filter was written for nova and is named by its import path.
 
     A server without a reservation goes to a host in no pool. A server with a
@@ -142,14 +142,14 @@ def test_blazar(hosts, client):
     assert hosts.all_allocations() == before
 
 
-def test_entry_points(client):
+def test_plugins_are_found_by_entry_points(client):
     """The filter selects two hosts, and the weigher prefers the host with the higher
     number."""
     assert client.chosen(hints={'own': ['host-4', 'host-5']}) == ['host-5']
     assert client.chosen(hints={'own': ['host-4']}) == ['host-4']
 
 
-def test_one_that_raises(daemon, hosts, client):
+def test_a_request_is_refused_if_a_filter_raises(daemon, hosts, client):
     """The log names the filter that raises. The request is refused and claims nothing,
     and the next request is served."""
     before = hosts.all_allocations()

@@ -96,7 +96,9 @@ def servers_of(requests):
 class TestReload:
     """SIGHUP. Reloads of cell mappings are in test_cells.py."""
 
-    def test_no_request_fails(self, hosts, daemon, caller):
+    def test_no_request_fails_while_sighup_reloads_the_daemon(
+        self, hosts, daemon, caller
+    ):
         """With a SIGHUP every second, all requests get hosts from the same process."""
         before = workers(daemon)
 
@@ -115,7 +117,9 @@ class TestReload:
         assert workers(daemon) == before
         assert hosts.all_allocations().keys() == servers_of(requests)
 
-    def test_what_cannot_be_read(self, hosts, daemon, caller):
+    def test_sighup_keeps_the_configuration_if_reading_fails(
+        self, hosts, daemon, caller
+    ):
         """The daemon keeps the configuration and logs a failure while nova.conf or the
         cell mappings cannot be read. With a valid nova.conf, the daemon reloads the
         mutable options."""
@@ -145,7 +149,9 @@ class TestReload:
 class TestEnd:
     """SIGTERM and SIGINT."""
 
-    def test_under_load(self, hosts, daemon, caller):
+    def test_no_request_fails_while_a_scheduler_starts_and_stops(
+        self, hosts, daemon, caller
+    ):
         """Two schedulers share the queue, and one of the two starts and stops twice. It
         stops with status 0, every request is answered, and every allocation belongs to
         an answered request."""
@@ -163,7 +169,9 @@ class TestEnd:
         assert requests.failures() == []
         assert hosts.all_allocations().keys() == servers_of(requests)
 
-    def test_what_is_in_progress(self, hosts, daemon, caller):
+    def test_a_stopping_scheduler_answers_requests_in_progress(
+        self, hosts, daemon, caller
+    ):
         """A scheduler that stops leaves the queue to a second scheduler at once, and
         still answers its requests in progress, however long the answers take."""
         with (
@@ -192,7 +200,9 @@ class TestEnd:
                 assert future.result().error is None
 
     @pytest.mark.parametrize('timeout', [60, 1], ids=['second signal', 'time is up'])
-    def test_what_is_given_up(self, hosts, caller, timeout):
+    def test_requests_in_progress_end_at_the_timeout_or_a_second_signal(
+        self, hosts, caller, timeout
+    ):
         """A scheduler gives up its requests in progress after
         graceful_shutdown_timeout, or at a second signal."""
         with Proxy(hosts.placement_url) as gate, ThreadPoolExecutor(1) as pool:
@@ -214,7 +224,7 @@ class TestEnd:
                 assert 'MessagingTimeout' in str(request.result().error)
 
 
-def test_more_than_one_worker(hosts, caller):
+def test_a_killed_worker_of_two_is_replaced(hosts, caller):
     """Two workers share a services row. The daemon replaces a killed worker, and both
     workers stop with the daemon."""
     with Daemon(hosts, {'scheduler': {'workers': 2}}) as running:
@@ -241,7 +251,7 @@ def test_more_than_one_worker(hosts, caller):
             assert not worker.is_running()
 
 
-def test_the_name(hosts, daemon):
+def test_process_names_and_command_lines_contain_nova_scheduler(hosts, daemon):
     """Command lines contain nova-scheduler, as kolla expects, and the processes are
     named nova-scheduler, as openstack-helm expects. Both tools look for a connection
     of such a process to the broker."""
@@ -258,7 +268,7 @@ def test_the_name(hosts, daemon):
     assert urlsplit(hosts.amqp_url).port in ports
 
 
-def test_ping(daemon, caller):
+def test_the_daemon_answers_a_ping(daemon, caller):
     """The daemon answers the ping of openstack-helm's probe, and the question for the
     port of the backdoor."""
     target = {'namespace': 'baseapi', 'version': '1.1', 'server': daemon.host}
@@ -269,7 +279,7 @@ def test_ping(daemon, caller):
     assert caller.call('get_backdoor_port', {}, **target) is None
 
 
-def test_unknown_methods(daemon, caller):
+def test_calls_of_unknown_methods_get_an_error_and_leave_no_thread(daemon, caller):
     """openstack-helm's remaining probes call unknown methods and accept the error of
     oslo.messaging. However many probes come, no thread remains."""
     [worker] = workers(daemon)
@@ -298,7 +308,9 @@ def test_unknown_methods(daemon, caller):
     assert worker.num_threads() < before + 20
 
 
-def test_the_first_words(hosts, daemon, notified):
+def test_log_and_guru_meditation_report_show_options_without_secrets(
+    hosts, daemon, notified
+):
     """The log shows the start and the options, and systemd gets READY. The Guru
     Meditation Report of a process shows threads and options, and decisions if the
     process is a worker. The log shows no secrets."""
@@ -318,7 +330,7 @@ def test_the_first_words(hosts, daemon, notified):
         assert secret not in daemon.text()
 
 
-def test_decisions_in_a_meditation(daemon, caller):
+def test_a_guru_meditation_report_shows_the_newest_decisions(daemon, caller):
     """The report of a worker has the first lines of the twenty newest decisions, the
     newest first, without secrets."""
     [worker] = workers(daemon)

@@ -30,7 +30,9 @@ def forced(host):
 
 
 @pytest.mark.parametrize('fields', [{}, forced('one')])
-def test_a_user_s_hint_gets_no_host_without_resources(cloud, client, daemon, fields):
+def test_a_user_s_rebuild_hint_gets_no_host_without_resources(
+    cloud, client, daemon, fields
+):
     """A new instance that is larger than every host is refused in spite of the hint."""
     client.refusal(flavor=HUGE, hints=HINTS, **fields)
     assert cloud.placement.all_allocations() == {}
@@ -38,7 +40,7 @@ def test_a_user_s_hint_gets_no_host_without_resources(cloud, client, daemon, fie
 
 
 @pytest.mark.parametrize('fields', [{}, forced('two')])
-def test_a_user_s_hint_has_no_effect(cloud, client, daemon, fields):
+def test_a_user_s_rebuild_hint_has_no_effect(cloud, client, daemon, fields):
     """A new instance with the hint gets a host and its allocations, and the log has one
     warning."""
     [server] = new_uuids()
@@ -58,7 +60,7 @@ def test_a_user_s_hint_has_no_effect(cloud, client, daemon, fields):
 
 @pytest.mark.usefixtures('daemon')
 @pytest.mark.parametrize(('host', 'other'), [('one', 'two'), ('two', 'one')])
-def test_a_rebuild_stays_without_a_claim(cloud, client, host, other):
+def test_a_rebuild_keeps_the_host_without_a_claim(cloud, client, host, other):
     """A rebuild gets the host of its instance, although neither the host nor Placement
     has free resources, and Placement gets no claim. With the name of another host, the
     request is none for a rebuild."""

@@ -128,7 +128,9 @@ def random_request(random):
 
 
 @pytest.mark.parametrize('seed', range(2))
-def test_it_offers_what_placement_offers(cloud, placement_client, seed):
+def test_a_remembered_answer_offers_the_same_candidates_as_placement(
+    cloud, placement_client, seed
+):
     """For random hosts and requests, a remembered answer has the same hosts with the
     same amounts and providers as a new answer of Placement."""
     random = Random(seed)
@@ -171,7 +173,9 @@ def comparable(candidates):
     return by_host
 
 
-def test_a_provider_that_is_gone(cloud, placement_client):
+def test_a_refused_claim_on_a_removed_provider_drops_old_answers(
+    cloud, placement_client
+):
     """A claim on a removed provider is refused, and makes the client drop its earlier
     answers."""
     fill(cloud.placement, Random(0), 2)
@@ -306,14 +310,16 @@ def asks(cloud, client, proxy):
         (emptied, ['one'], 0),
     ],
 )
-def test_what_has_changed_since(cloud, asks, change, host, asked):
+def test_a_request_sees_changes_since_the_remembered_answer(
+    cloud, asks, change, host, asked
+):
     """After a change since Placement's answer, the next request gets a host by the new
     state, with at most a single query to Placement."""
     change(cloud)
     assert asks() == (host, asked)
 
 
-def test_the_last_place(cloud, asks):
+def test_the_room_of_a_deleted_instance_is_found_on_full_hosts(cloud, asks):
     """When all hosts are full and an instance is deleted, the next request gets the
     place of the instance."""
     fill_up(cloud, 'one')

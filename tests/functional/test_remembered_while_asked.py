@@ -232,7 +232,7 @@ def ask_for(site, name, before):
 
 
 @pytest.mark.parametrize('name', LATE)
-def test_a_host_that_leaves_placements_aggregate_later(site, name):
+def test_a_host_removed_from_an_aggregate_in_nova_gets_no_instance(site, name):
     """A request after the change of nova's database does not get the host, neither
     while Placement still has the host in the aggregate, nor by an answer of that
     time."""
@@ -267,7 +267,9 @@ def hosts_since(site, moment):
 
 
 @pytest.mark.parametrize(('name', 'change', 'before', 'after'), CHANGES)
-def test_a_change(site, name, change, before, after):
+def test_a_change_is_seen_after_the_maximum_age_of_answers(
+    site, name, change, before, after
+):
     """Requests after the maximum age of the answers get the right host, and no request
     is refused."""
     ask_for(site, name, before)

@@ -97,7 +97,7 @@ with which the start ends or goes on."""
 
 @pytest.mark.parametrize('password', PASSWORDS.values(), ids=PASSWORDS)
 @pytest.mark.parametrize('group', SERVERS)
-def test_a_server_that_is_not_there(small_cloud, group, password):
+def test_passwords_of_unreachable_services_are_not_logged(small_cloud, group, password):
     """A missing database and an invalid URL end the start; the daemon retries the
     broker, and goes on without Placement."""
     option, scheme, text = SERVERS[group]
@@ -106,7 +106,7 @@ def test_a_server_that_is_not_there(small_cloud, group, password):
     assert secrets_logged_until(small_cloud, overrides, text) == []
 
 
-def test_wrong_passwords(small_cloud):
+def test_refused_passwords_are_not_logged(small_cloud):
     """Servers answer, and refuse the password."""
     api = urlsplit(small_cloud.api.url)
     amqp = urlsplit(small_cloud.amqp_url)
@@ -122,7 +122,7 @@ def test_wrong_passwords(small_cloud):
         assert secrets_logged_until(small_cloud, overrides, text) == []
 
 
-def test_a_keystone_that_is_not_there(small_cloud):
+def test_the_password_for_an_unreachable_keystone_is_not_logged(small_cloud):
     """A missing Keystone, with and without credentials in its URL."""
     group = {
         'auth_type': 'password',
@@ -142,7 +142,7 @@ def test_a_keystone_that_is_not_there(small_cloud):
 @pytest.mark.parametrize(
     'line', [MARK, f'  {MARK}', f'[{MARK}'], ids=['word', 'more', 'section']
 )
-def test_a_broken_file(small_cloud, line):
+def test_the_broken_line_of_a_config_file_is_not_logged(small_cloud, line):
     """A broken file ends the start; the log names the file and the number of the line,
     and does not show the line."""
     daemon = Daemon(small_cloud, loud({}))
@@ -157,7 +157,7 @@ def test_a_broken_file(small_cloud, line):
     assert lines_with_secret(daemon) == []
 
 
-def test_what_comes_by_sighup(small_cloud, client):
+def test_secrets_read_at_sighup_are_not_logged(small_cloud, client):
     """SIGHUP reads new URLs of a cell's database from the API database, and a broken
     file. Requests get hosts of the second cell meanwhile."""
     overrides = loud({'database': {'connection_debug': 100}})
@@ -224,7 +224,9 @@ def change_password(mariadb):
     engine.dispose()
 
 
-def test_lines_that_operators_search_for(small_cloud, client, mariadb, own_user):
+def test_searched_log_lines_stay_unmasked_and_show_no_password(
+    small_cloud, client, mariadb, own_user
+):
     """The log shows no password, weak or strong, as a password, and masks nothing in
     the lines that operators search for. The same holds when databases refuse the
     password."""
@@ -262,7 +264,7 @@ def test_lines_that_operators_search_for(small_cloud, client, mariadb, own_user)
     assert [line for line in text.splitlines() if masked.search(line)] == []
 
 
-def test_nothing_goes_wrong(small_cloud):
+def test_correct_passwords_and_tokens_are_not_logged(small_cloud):
     """Correct passwords, and the token of a caller, are not logged either."""
     overrides = {
         'neutron': {

@@ -69,7 +69,9 @@ def up(client, daemon):
 @pytest.mark.parametrize(
     'backend', ['dogpile.cache.memcached', 'oslo_cache.memcache_pool']
 )
-def test_the_keys_are_novas(two_hosts, memcached, backend, tmp_path):
+def test_service_keys_in_memcached_are_compatible_with_nova(
+    two_hosts, memcached, backend, tmp_path
+):
     """Both memcached clients of nova's services work with novasched. Computes with a
     key of nova-compute are up, nova reads the scheduler's key, and the scheduler knows
     the leader of the discovery.
@@ -127,7 +129,7 @@ def test_the_keys_are_novas(two_hosts, memcached, backend, tmp_path):
     memcached.start()
 
 
-def test_who_keeps_silent_is_down(two_hosts, memcached):
+def test_a_silent_service_is_down_after_service_down_time(two_hosts, memcached):
     """nova and novasched consider a silent service down after service_down_time
     seconds, the scheduler itself included."""
     overrides = config(memcached, 'oslo_cache.memcache_pool', 3)

@@ -146,7 +146,9 @@ def told(daemon):
 
 
 @pytest.mark.parametrize(('overrides', 'line'), STOPS.values(), ids=STOPS)
-def test_a_configuration_stops_the_daemon(small_cloud, occupied, overrides, line):
+def test_a_wrong_option_stops_the_daemon_and_fails_the_check(
+    small_cloud, occupied, overrides, line
+):
     """The daemon ends with one line that names the option and the value, and status 1.
     The check has the same line as an error, and no further error."""
     expected = line
@@ -246,7 +248,7 @@ durable queue, but not for notifications."""
     NOTIFICATION_QUEUES.values(),
     ids=NOTIFICATION_QUEUES,
 )
-def test_a_notification_queue_of_another_type_stops_nothing(
+def test_the_daemon_runs_with_a_notification_queue_of_another_type(
     small_cloud, client, overrides, queue, line
 ):
     """The daemon answers requests and ends as usual, and its notifications are lost, if
@@ -295,7 +297,7 @@ def test_the_check_asks_the_broker_of_notifications(small_cloud, rabbitmq):
     assert checked(config) == {}
 
 
-def test_a_plugin_without_its_option_stops_the_daemon(small_cloud):
+def test_a_plugin_that_reads_an_undeclared_option_stops_the_daemon(small_cloud):
     """A filter that reads an option that is not declared ends the start with a line
     about the option, and the check has the same line."""
     overrides = {
@@ -316,7 +318,7 @@ def test_a_plugin_without_its_option_stops_the_daemon(small_cloud):
     assert list(checked(daemon.config).values()) == [told_line]
 
 
-def test_a_broken_neutron_stops_nothing(small_cloud, client):
+def test_the_daemon_starts_with_an_incomplete_neutron_section(small_cloud, client):
     """As nova-scheduler, the daemon starts with half a section [neutron], and logs a
     warning. Requests without ports get hosts. The check has a warning."""
     for options, name in (
@@ -331,7 +333,7 @@ def test_a_broken_neutron_stops_nothing(small_cloud, client):
         assert f'[neutron] {name}' in checked(daemon.config, 'warning')
 
 
-def test_the_check_beside_a_daemon(small_cloud, tmp_path):
+def test_the_check_accepts_the_addresses_of_a_running_daemon(small_cloud, tmp_path):
     """The check accepts the addresses of a running novasched with the same nova.conf,
     and refuses the same addresses for another host name."""
     addresses = {

@@ -197,7 +197,7 @@ def lines(daemon, text):
 
 
 @right
-def test_all_over_tls(site, kind):
+def test_requests_get_hosts_with_tls_connections_to_all_services(site, kind):
     """With TLS connections to all servers, requests are answered with hosts of both
     cells. The URL of a cell is a template."""
     overrides = {
@@ -235,7 +235,7 @@ def test_all_over_tls(site, kind):
 
 
 @right
-def test_all_options_in_the_url(site, kind):
+def test_tls_options_in_transport_url_alone_reach_the_broker(site, kind):
     """With the TLS options in ``transport_url`` only, schedulers hear each other, and
     the check reaches the broker."""
     with (
@@ -256,7 +256,7 @@ def test_all_options_in_the_url(site, kind):
 
 
 @right
-def test_without_a_certificate_of_ours(site, kind):
+def test_a_connection_without_a_client_certificate_is_refused(site, kind):
     """The servers refuse a connection without a client certificate."""
     bare = site.url(site.cloud.cell0.url, AUTHORITY)
     daemon = Daemon(site.cloud, {'database': {'connection': bare, 'retry_interval': 0}})
@@ -271,7 +271,7 @@ def test_without_a_certificate_of_ours(site, kind):
 
 
 @right
-def test_a_file_that_is_not_there(site, kind):
+def test_a_missing_certificate_file_stops_the_start(site, kind):
     """A missing file ends the start; the log names the option and the path."""
     groups = {
         **site.rabbit(),
@@ -294,7 +294,7 @@ def test_a_file_that_is_not_there(site, kind):
 
 
 @wrong
-def test_a_cell(site, kind):
+def test_a_cell_with_a_wrong_certificate_is_left_out(site, kind):
     """A cell with a wrong certificate is left out with a warning. With ``insecure``,
     Placement's wrong certificate is accepted."""
     cell2 = site.url(site.cloud.cells['cell2'].url)
@@ -311,7 +311,7 @@ def test_a_cell(site, kind):
 
 
 @wrong
-def test_all_others(site, kind):
+def test_wrong_certificates_of_placement_and_broker_are_reported(site, kind):
     """The daemon warns of Placement's wrong certificate and goes on, and retries the
     broker. The check names the servers and their errors."""
     overrides = {**site.rabbit(), **site.http('placement', site.placement)}

@@ -23,7 +23,9 @@ ROW = {
 """Columns of a flavor."""
 
 
-def test_recorded_requests(cloud, client, tmp_path, tool):
+def test_shadow_repeats_the_decisions_of_recorded_requests(
+    cloud, client, tmp_path, tool
+):
     """``shadow`` repeats the decisions of recorded requests. The decisions are the same
     until the cloud changes; then the report names the reason. Nothing is claimed."""
     cloud.reset()
@@ -66,7 +68,7 @@ def test_recorded_requests(cloud, client, tmp_path, tool):
     assert cloud.all_allocations() == {}
 
 
-def test_a_flavor_until_the_cloud_is_full(cloud, tool):
+def test_simulate_boots_a_flavor_until_the_cloud_is_full(cloud, tool):
     """``simulate`` reads the flavor and its extra specs, and claims nothing."""
     cloud.reset()
     for number, ram_mb in enumerate((2100, 3100, 5100), 1):

@@ -104,7 +104,9 @@ def placed(cloud, caller, daemon, entries):
 
 
 @pytest.mark.parametrize('options', [{}, FRAGMENTATION], ids=['defaults', 'usable'])
-def test_the_same_hosts(filled, caller, options):
+def test_the_daemon_and_a_simulated_trace_choose_the_same_hosts(
+    filled, caller, options
+):
     """Each boot gets the simulated host."""
     entries = a_trace()
     config = {'DEFAULT': {'debug': False}, 'novasched': options}

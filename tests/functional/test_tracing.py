@@ -186,7 +186,7 @@ def check_trace(request, steps, daemon):
     assert request.start < request.end == next_start
 
 
-def test_two_workers(hosts, caller):
+def test_two_workers_send_traces_of_requests_to_the_collector(hosts, caller):
     """The request of a worker is a trace, or a part of the caller's trace. The spans of
     the steps have no gaps. The daemon sends the password for the collector to the
     collector only."""
@@ -231,7 +231,9 @@ def test_two_workers(hosts, caller):
 
 
 @pytest.mark.parametrize('has_own_endpoint', [False, True])
-def test_spans_of_oslo_messaging(hosts, caller, has_own_endpoint):
+def test_a_request_is_traced_within_the_span_of_oslo_messaging(
+    hosts, caller, has_own_endpoint
+):
     """If oslo.messaging traces messages, its span of the message is a part of the
     caller's trace, and the request is a part of this span. All spans come from the same
     source, and go to the collector of novasched if it is set."""
@@ -266,7 +268,7 @@ def test_spans_of_oslo_messaging(hosts, caller, has_own_endpoint):
     assert other.spans == []
 
 
-def test_what_is_left_when_it_ends(hosts, caller):
+def test_a_stopping_worker_sends_the_remaining_spans(hosts, caller):
     """A worker sends its remaining spans before it stops."""
     with Collector() as collector:
         with Daemon(hosts, traced(collector.address)) as daemon:
@@ -276,7 +278,7 @@ def test_what_is_left_when_it_ends(hosts, caller):
         assert [step.name for step in steps] == [*STEPS]
 
 
-def test_a_collector_that_hangs(hosts, caller):
+def test_requests_are_answered_while_the_collector_hangs(hosts, caller):
     """Every request is answered and the daemon stops in order, although the collector
     takes no spans. The unit tests cover a collector that is not there."""
     with (

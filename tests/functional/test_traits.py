@@ -38,7 +38,9 @@ FLAVORS = {
     ],
 )
 @pytest.mark.parametrize('is_remembered', [False, True])
-def test_traits(cloud, client, is_remembered, options, hosts):
+def test_preferred_and_avoided_traits_decide_the_host(
+    cloud, client, is_remembered, options, hosts
+):
     """The server gets the host with the most memory, unless the flavor or the operator
     prefers another host by a trait. A new answer of Placement and a remembered answer
     give the same host, and no query names the preferred traits."""

@@ -149,7 +149,7 @@ def _packable(value):
 
 @EFFORT
 @given(messages=st.lists(message.flatmap(mutated) | message, min_size=1, max_size=3))
-def test_damaged(cloud, listener, messages):
+def test_a_request_gets_hosts_despite_damaged_announcements(cloud, listener, messages):
     """Real rows and messages with wrong values."""
     with one_input('announcements'):
         listener.hear(*map(packed, messages))
@@ -161,7 +161,7 @@ def test_damaged(cloud, listener, messages):
     rows=st.lists(random_row, min_size=1, max_size=4),
     sender=st.sampled_from(['a', 'real']),
 )
-def test_random_rows(cloud, listener, rows, sender):
+def test_a_request_gets_hosts_despite_random_rows(cloud, listener, rows, sender):
     """Rows of random content, also in the name of a known scheduler."""
     rows = list(map(mutation.unwrapped, rows))
     with one_input('announcements'):
@@ -171,7 +171,7 @@ def test_random_rows(cloud, listener, rows, sender):
 
 @EFFORT
 @given(data=st.data())
-def test_damaged_bytes(cloud, listener, data):
+def test_a_request_gets_hosts_despite_damaged_bytes(cloud, listener, data):
     """Messages with changed, additional and missing bytes."""
     text = bytearray(packed({'sender': 'a', 'number': 1, 'rows': ROWS}))
     for _ in range(data.draw(st.integers(1, 4))):
@@ -198,7 +198,9 @@ def many_rows(sender, count):
     repeated=st.integers(1, 400),
     seconds=st.floats(0.0, 9.0),
 )
-def test_floods(listener, senders, repeated, seconds):
+def test_memory_stays_bounded_in_a_flood_of_announcements(
+    listener, senders, repeated, seconds
+):
     """More rows, senders and questions than a scheduler keeps."""
     with one_input('announcements'):
         for sender in senders:
@@ -251,7 +253,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize('text', KEPT.values(), ids=KEPT)
-def test_kept(cloud, text):
+def test_kept_messages_that_once_did_harm_are_refused(cloud, text):
     """A message that once did harm is refused, alone and in the name of the process
     itself."""
     with ExitStack() as stack:

@@ -153,7 +153,7 @@ def check(cloud, table, column, value):
 
 @EFFORT
 @given(where=written())
-def test_one_column(cloud, where):
+def test_any_value_in_a_column_changes_no_other_host(cloud, where):
     """A column with any value."""
     with one_input('columns'):
         check(cloud, *where)
@@ -167,7 +167,7 @@ def test_one_column(cloud, where):
         max_size=4,
     )
 )
-def test_metadata(cloud, metadata):
+def test_any_aggregate_metadata_does_not_stop_instances(cloud, metadata):
     """An aggregate with metadata of any kind."""
     check_metadata(cloud, metadata)
 
@@ -190,7 +190,7 @@ def check_metadata(cloud, metadata):
 
 @EFFORT
 @given(where=st.sampled_from(OF_AGGREGATES), value=scalars)
-def test_an_aggregate(cloud, where, value):
+def test_an_odd_column_of_an_aggregate_does_not_stop_instances(cloud, where, value):
     """An aggregate, or a member of an aggregate, without a name or with an odd name."""
     with one_input('columns'), cloud.written('api', *where, value, ODD_AGGREGATE):
         servers_find_hosts(cloud)
@@ -227,7 +227,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize(('column', 'value'), KEPT.values(), ids=KEPT)
-def test_kept(cloud, column, value):
+def test_kept_column_values_change_no_other_host(cloud, column, value):
     """Values that caused an error before cause no error now."""
     with one_input('columns'):
         check(cloud, 'compute_nodes', column, value)
@@ -244,6 +244,6 @@ KEPT_METADATA = {
 
 
 @pytest.mark.parametrize('metadata', KEPT_METADATA.values(), ids=KEPT_METADATA)
-def test_kept_metadata(cloud, metadata):
+def test_kept_aggregate_metadata_does_not_stop_instances(cloud, metadata):
     """Metadata that caused an error before cause no error now."""
     check_metadata(cloud, metadata)

@@ -81,7 +81,7 @@ values |= st.lists(values, max_size=3).map(','.join) | st.sampled_from(REFERENCE
 
 @EFFORT
 @given(name=st.sampled_from(NAMES), value=values, group=st.none() | st.just('DEFAULT'))
-def test_values(folder, name, value, group):
+def test_any_option_value_is_used_or_the_option_is_named(folder, name, value, group):
     """The daemon uses any value of an option, or names the option."""
     with one_input('configuration'):
         where, option = name
@@ -100,7 +100,7 @@ def test_values(folder, name, value, group):
 @given(
     before=st.binary(max_size=12), after=st.binary(max_size=12), cut=st.integers(0, 60)
 )
-def test_files(folder, before, after, cut):
+def test_a_damaged_file_is_used_or_named(folder, before, after, cut):
     """The daemon uses a damaged file, or names the file."""
     with one_input('configuration'):
         complaint = said(
@@ -184,13 +184,13 @@ KEPT = {
 
 
 @pytest.mark.parametrize(('content', 'named'), KEPT.values(), ids=KEPT)
-def test_kept(folder, content, named):
+def test_kept_file_contents_end_with_a_single_line(folder, content, named):
     """Contents that caused an error before give a single line now."""
     with one_input('configuration'):
         assert named in said(folder, content)
 
 
-def test_a_folder_is_no_file(tmp_path):
+def test_a_folder_as_config_file_is_named_in_the_error(tmp_path):
     """The error names a path that leads to a folder."""
     with pytest.raises(
         ConfigError, match=f'--config-file = {tmp_path}: Is a directory'

@@ -24,14 +24,14 @@ for key, value in MESSAGES['boot'].items():
 
 
 @pytest.mark.parametrize('case', MESSAGES)
-def test_whole(cloud, case):
+def test_a_recorded_message_is_understood(cloud, case):
     """A recorded message is understood."""
     assert not isinstance(cloud.scheduler.answer(MESSAGES[case]), BadRequest)
 
 
 @EFFORT
 @given(data=st.data())
-def test_damaged_arguments(cloud, data):
+def test_a_message_with_damaged_arguments_is_answered_or_refused(cloud, data):
     """A message with wrong values is answered or refused."""
     body = copy.deepcopy(MESSAGES[data.draw(st.sampled_from(sorted(MESSAGES)))])
     arguments = data.draw(mutated(body['args']))
@@ -44,7 +44,7 @@ def test_damaged_arguments(cloud, data):
 
 @EFFORT
 @given(case=st.sampled_from(['boot', 'full', 'unshelve']), context=mutated(CONTEXT))
-def test_damaged_context(cloud, case, context):
+def test_a_message_with_a_damaged_context_is_answered_or_refused(cloud, case, context):
     """A message with a damaged context is answered or refused."""
     with one_input('messages'):
         cloud.scheduler.answer({**MESSAGES[case], **context})
@@ -147,7 +147,7 @@ KEPT = {
 @given(uuids=st.lists(mutation.text, min_size=2, max_size=2, unique=True))
 @example(uuids=['\U0001f600', '\U0001f600' * 36])
 @example(uuids=['\x00', a_uuid('one')])
-def test_instances_of_any_name(cloud, uuids):
+def test_a_request_beside_claims_with_odd_uuids_is_answered(cloud, uuids):
     """Claims for instances of any names are pending while the next request is decided,
     and no query has a text that a database refuses."""
     arguments = full()
@@ -160,7 +160,7 @@ def test_instances_of_any_name(cloud, uuids):
 
 
 @pytest.mark.parametrize(('body', 'outcome'), KEPT.values(), ids=KEPT)
-def test_kept(cloud, body, outcome):
+def test_kept_messages_that_once_did_harm_have_a_proper_outcome(cloud, body, outcome):
     """A message that once did harm has a proper outcome."""
     with one_input('messages'):
         assert isinstance(cloud.scheduler.answer(body), outcome)

@@ -53,7 +53,7 @@ def bodies(document):
 
 @EFFORT
 @given(body=bodies(OFFER))
-def test_candidates(body):
+def test_any_candidates_are_read_or_refused(body):
     """The client reads the candidates, or refuses the answer."""
     with one_input('placement'):
         try:
@@ -74,7 +74,7 @@ def test_candidates(body):
     body=bodies(OFFER),
     case=st.sampled_from(['boot', 'full', 'unshelve']),
 )
-def test_offer(cloud, status, body, case):
+def test_a_request_is_decided_on_any_offer_of_placement(cloud, status, body, case):
     """A decision on any offer."""
     offered = {('GET', 'allocation_candidates'): Answer(status, body)}
     with one_input('placement'), cloud.scheduler.http.answering(offered):
@@ -88,7 +88,9 @@ def test_offer(cloud, status, body, case):
     removed=st.tuples(statuses, bodies(CONFLICT)),
     case=st.sampled_from(['boot', 'full', 'boot of three']),
 )
-def test_claims(cloud, claimed, held, removed, case):
+def test_a_request_is_decided_with_any_answer_to_claims(
+    cloud, claimed, held, removed, case
+):
     """A claim that is answered in any way, by a server that may hold anything."""
     answers = {
         ('PUT', 'allocations'): Answer(*claimed),
@@ -105,7 +107,7 @@ def test_claims(cloud, claimed, held, removed, case):
     status=statuses,
     body=bodies({'aggregates': [a_uuid('a')], 'resource_provider_generation': 1}),
 )
-def test_aggregates(cloud, status, body):
+def test_aggregates_of_a_provider_are_texts_or_unavailable(cloud, status, body):
     """The aggregates of a provider are texts, or not to be had."""
     told = {('GET', 'resource_providers'): Answer(status, body)}
     with (
@@ -125,7 +127,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize('body', KEPT.values(), ids=KEPT)
-def test_kept(cloud, body):
+def test_kept_offers_that_once_failed_are_refused(cloud, body):
     """Offers that caused an error before are refused."""
     offered = {('GET', 'allocation_candidates'): Answer(200, body)}
     with one_input('placement'), cloud.scheduler.http.answering(offered):

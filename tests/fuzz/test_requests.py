@@ -81,7 +81,7 @@ def a_request(extra_specs, image, hints, sizes, plain=False):
     ),
     plain=st.booleans(),
 )
-def test_any(cloud, **asked):
+def test_a_request_with_any_content_is_decided_or_refused(cloud, **asked):
     """A request with any texts and numbers is decided or refused."""
     with one_input('requests'):
         cloud.scheduler.answer(a_request(**asked))
@@ -89,7 +89,7 @@ def test_any(cloud, **asked):
 
 @EFFORT
 @given(query=query, plain=st.booleans())
-def test_queries(cloud, query, plain):
+def test_a_request_with_any_json_query_is_decided_or_refused(cloud, query, plain):
     """A request with any condition in JSON is decided or refused."""
     with one_input('requests'):
         hints = {'query': [json.dumps(query)]}
@@ -114,7 +114,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize('asked', KEPT.values(), ids=KEPT)
-def test_kept(cloud, asked):
+def test_kept_requests_that_once_showed_a_bug_are_refused(cloud, asked):
     """An input that once showed a bug is refused."""
     extra_specs, image, sizes = asked
     with one_input('requests'):

@@ -62,7 +62,7 @@ def arrived(driver, place):
     WebDriverWait(driver, WAIT).until(url_contains(place))
 
 
-def test_accessibility(chromium, path):
+def test_axe_finds_no_accessibility_fault(chromium, path):
     """axe finds no fault in names, landmarks, headings, tables and contrast, in both
     colour schemes."""
     for scheme in ('light', 'dark'):
@@ -83,7 +83,7 @@ def test_accessibility(chromium, path):
     assert chromium.get_log('browser') == [] or path.endswith('nothing')
 
 
-def test_narrow_screens(chromium, path):
+def test_no_page_is_wider_than_a_phone(chromium, path):
     """No page is wider than a phone. A table scrolls by itself."""
     appear(chromium, 'light', PHONE)
     chromium.get(path)
@@ -95,7 +95,7 @@ def test_narrow_screens(chromium, path):
     assert page_width <= window_width == PHONE
 
 
-def test_a_keyboard(chromium, site):
+def test_a_keyboard_skips_navigation_and_reaches_visible_stops(chromium, site):
     """The first key skips the navigation. All stops are visible, and the squares of the
     map are not stops."""
     appear(chromium, 'light', DESKTOP)
@@ -133,7 +133,7 @@ def test_a_keyboard(chromium, site):
     assert len(chromium.find_elements(By.CSS_SELECTOR, '.map a')) == 100
 
 
-def test_forms(chromium, site):
+def test_forms_work_without_scripts(chromium, site):
     """Forms work without scripts: the page shows the typed values."""
     url, ids = site
 

@@ -64,7 +64,9 @@ NO_CELLS = 'no cells'
         ('unequal cells', CONSTRAINED, {'equal': False}),
     ],
 )
-def test_the_fit_is_that_of_nova(name, count, options, hardware):
+def test_a_numa_guest_gets_the_same_cells_and_cpus_as_in_nova(
+    name, count, options, hardware
+):
     """A guest gets the same host cells, CPUs and pages from both fitters, or fits for
     neither. known.yaml lists the differences."""
     comparison = Comparison(hardware, 'fit', ours, fits, described=False)
@@ -95,7 +97,7 @@ def outcome(case, answer):
     [known for known in KNOWN if known.of == ('numa',)],
     ids=lambda known: known.id,
 )
-def test_the_smallest_example(known, hardware):
+def test_a_small_example_shows_each_known_numa_difference(known, hardware):
     """A few CPUs suffice for an example of an intended difference. No second intended
     difference covers the example."""
     assert known.smallest
@@ -166,7 +168,7 @@ def _fit(answer):
     return Fit(tuple(cells))
 
 
-def test_the_guest_cells_are_those_of_nova(hardware):
+def test_a_flavor_and_image_give_the_same_guest_cells_as_in_nova(hardware):
     """Both sides find the same guest cells for a flavor and an image. Flavors and
     images that nova-api refuses do not count."""
     dice = Dice(SEED)

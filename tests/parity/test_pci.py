@@ -184,7 +184,7 @@ def devices(case, theirs, mine):
     ('command', 'ask', 'count'),
     [('take_devices', ours, TAKEN), ('fit_devices', cells_of_ours, FITTED)],
 )
-def test_same_devices(command, ask, count, hardware):
+def test_pci_requests_use_the_same_devices_as_in_nova(command, ask, count, hardware):
     """nova and novasched support the same random requests, with the same remaining
     pools, and give a guest the same host cells. known.yaml lists the differences."""
     comparison = Comparison(hardware, command, ask, devices, described=False)

@@ -11,7 +11,7 @@ from tests.parity.plans import FILTERS, NOISE, WEIGHERS
 from tests.parity.themes.aggregates import multipliers
 
 
-def test_everything_has_a_plan(plugins):
+def test_every_filter_and_weigher_of_nova_is_compared(plugins):
     """Every filter and every weigher of nova is compared."""
     theirs = plugins.ask('about', [{}])[0]
     # The attestation server that TrustedFilter asks no longer exists.
@@ -22,7 +22,7 @@ def test_everything_has_a_plan(plugins):
 
 
 @pytest.mark.parametrize('name', sorted(FILTERS))
-def test_filter(name, plugins):
+def test_a_filter_gives_the_same_verdicts_as_in_nova(name, plugins):
     """Random requests, hosts and configurations give equal verdicts."""
     theirs = plugins.ask('about', [{}])[0]
     if name not in theirs['filters'] and not theirs['older']:
@@ -34,7 +34,7 @@ def test_filter(name, plugins):
 
 
 @pytest.mark.parametrize('name', sorted(WEIGHERS))
-def test_weigher(name, plugins):
+def test_a_weigher_gives_the_same_weights_as_in_nova(name, plugins):
     """Random requests, hosts and configurations give equal weights."""
     made = cases(SEED, [*WEIGHERS[name], multipliers], 3, NOISE)
     comparison = Comparison(plugins, 'weigh', ours.weigh, weights)

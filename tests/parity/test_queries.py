@@ -37,7 +37,7 @@ def nova_asks(nova, directory, world):
 
 
 @pytest.mark.parametrize('theme', QUERIES)
-def test_query(theme, world, nova_asks):
+def test_prefilters_give_the_same_query_as_in_nova(theme, world, nova_asks):
     """The prefilters of both sides give the same queries for random requests: for
     pinned CPUs, and the fallback."""
     made = cases(SEED, [an_image, *QUERIES[theme]], hosts=0)

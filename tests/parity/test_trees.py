@@ -50,7 +50,7 @@ SHARING = 'MISC_SHARES_VIA_AGGREGATE'
 
 
 @pytest.mark.parametrize('name', GABBI_FILES)
-def test_queries_of_placement(name):
+def test_queries_of_placement_tests_find_the_same_candidates(name):
     """Placement and the search find the same candidates for the queries in Placement's
     own tests. trees.yaml lists the exceptions."""
     file = GabbiFile(name)
@@ -180,7 +180,7 @@ candidate, and candidates whose amounts exceed the inventory get lost. With isol
 one of the two groups is the unsuffixed group."""
 
 
-def test_random_trees():
+def test_random_trees_have_the_same_candidates_as_in_placement():
     """For random trees and queries, Placement and the search find the same candidates,
     and Placement accepts a claim of the first candidate of each tree."""
     figures = Figures('trees: random')
@@ -213,7 +213,7 @@ def test_random_trees():
     assert figures.outcomes[NONE] > 100 * TIMES
 
 
-def test_amounts_that_grow():
+def test_placement_offers_candidates_with_too_large_amounts():
     """Placement offers candidates with more than a query asks for: see GROWN. If this
     test fails, a new release of Placement may be free of the gap."""
     rule = TraitRule()

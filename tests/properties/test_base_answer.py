@@ -47,7 +47,7 @@ def queries(draw):
 
 
 @given(hosts(), st.lists(queries(), min_size=1, max_size=3))
-def test_patterns_have_the_verdict_of_their_trees(providers, asked):
+def test_tree_patterns_have_the_verdict_of_a_search_in_each_tree(providers, asked):
     answer = an_answer(providers)
     for query in asked * 2:
         fitting = fits(query, answer, answer.capacity_left)

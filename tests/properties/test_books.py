@@ -139,7 +139,7 @@ def free_resources(stock):
 
 @settings(deadline=None, max_examples=300)
 @given(stocks, st.lists(amounts, min_size=1, max_size=8), events)
-def test_claims_are_those_that_placement_would_make(stock, ways, story):
+def test_claims_in_memory_equal_the_claims_of_a_placement_model(stock, ways, story):
     """After every claim and release, the remaining candidates are the candidates that
     the model would offer, in the same order. The model and the free amounts accept the
     same claims, of several instances or of a single instance. The classes that rejected

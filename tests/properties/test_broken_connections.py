@@ -126,7 +126,7 @@ def settle(schedulers):
 
 @given(steps=st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from([*STEPS]))))
 @settings(max_examples=1000)
-def test_one_choice_of_a_host_is_kept(steps):
+def test_no_two_schedulers_keep_a_host_despite_broken_connections(steps):
     """Schedulers choose a host for one guest while connections break and come back. No
     more than one scheduler keeps its choice."""
     queues = {}

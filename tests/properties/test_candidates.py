@@ -32,7 +32,7 @@ WAYS = st.lists(ONE_WAY, min_size=1, max_size=8)
     st.sets(st.integers(0, 7), max_size=2),
     st.sets(st.sampled_from(CARDS)),
 )
-def test_the_best_of_what_is_offered(ways, room, taken, refused, far):
+def test_the_best_fitting_candidate_is_chosen(ways, room, taken, refused, far):
     """The chosen candidate is offered and not refused, and no fitting candidate is
     better."""
     offered = [a_way(way) for way in ways]
@@ -112,7 +112,7 @@ REQUEST = st.tuples(
 
 
 @given(st.lists(REQUEST, max_size=8))
-def test_hosts_of_what_is_remembered(requests):
+def test_offered_hosts_do_not_depend_on_earlier_requests(requests):
     """The offered hosts of sufficient size come in the order of the answer. The answers
     and sizes of earlier requests change nothing."""
     uuids = [*map(a_uuid, NAMES)]

@@ -159,7 +159,7 @@ def without_zeros(sums):
     kept=st.sampled_from([0, 2, ledger.CHANGES_KEPT]),
 )
 @settings(max_examples=300)
-def test_as_seen_by_all(steps, again, kept):
+def test_claims_updated_by_changes_equal_a_look_at_all_claims(steps, again, kept):
     """The claims that count, the hosts less the claims, and the amounts since an answer
     equal a look at all claims, however few changes are kept."""
     clock = ManualClock()

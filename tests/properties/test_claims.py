@@ -43,7 +43,9 @@ rooms = st.fixed_dictionaries({provider: st.integers(0, 8) for provider in PROVI
 
 
 @given(rooms, evacuated, orders, st.booleans(), st.randoms())
-def test_together_is_as_one_after_another(room, held, wanted, slow, chance):
+def test_batched_claims_have_the_outcome_of_single_claims(
+    room, held, wanted, slow, chance
+):
     """Batches fill and refuse the same orders, and leave the same allocations in
     Placement. Some orders name an instance twice, and some instances have allocations
     already. Neither the order of the batches in flight matters, nor a Placement so slow
@@ -63,7 +65,7 @@ def test_together_is_as_one_after_another(room, held, wanted, slow, chance):
     st.integers(0, 9),
     st.randoms(),
 )
-def test_a_lost_answer_leaves_nothing_behind(room, held, wanted, lost, chance):
+def test_a_lost_answer_leaves_no_stray_allocation(room, held, wanted, lost, chance):
     """After a lost answer of Placement, each instance has the allocations of before and
     of the claims that succeed, and no other allocations."""
     placement = FaultyPlacement(dict(held), room, [None] * lost + ['after 500'])

@@ -78,7 +78,9 @@ class UnobservedScheduler(FilterScheduler):
 
 
 @given(**CLOUDS)
-def test_nothing_is_decided_by_what_is_noted(slots, stale, counts, apart, subset, seed):
+def test_a_decision_does_not_depend_on_noted_steps_and_attempts(
+    slots, stale, counts, apart, subset, seed
+):
     """Without steps and attempts every request gets the same answer."""
     observed, placement = a_cloud(slots, stale, subset)
     unobserved, second_placement = a_cloud(slots, stale, subset, UnobservedScheduler)
@@ -95,7 +97,9 @@ def test_nothing_is_decided_by_what_is_noted(slots, stale, counts, apart, subset
 
 
 @given(**CLOUDS)
-def test_allocations_equal_what_was_answered(slots, stale, counts, apart, subset, seed):
+def test_allocations_equal_the_answers_to_requests(
+    slots, stale, counts, apart, subset, seed
+):
     """After any requests, a placed instance has its allocation on the host of the
     answer, a refused instance has no allocation, and no host exceeds its slots."""
     driver, placement = a_cloud(slots, stale, subset)

@@ -209,13 +209,13 @@ def check_headline(headline, counts, number):
 
 
 @given(seed=st.integers(0, 2**32), number=st.integers(1, 40))
-def test_every_host_is_counted_by_what_it_lacks_first(seed, number):
+def test_every_host_counts_under_the_first_lack(seed, number):
     """The counts equal a recount by a look at every host, and add up to all hosts,
     including hosts that a filter rejected."""
     check(seed, number)
 
 
 @pytest.mark.parametrize(('seed', 'number'), [(1, 1_000), (2, 5_000), (3, 5_000)])
-def test_among_many_hosts(seed, number):
+def test_every_host_of_a_large_cloud_counts_under_the_first_lack(seed, number):
     """The counts of a large cloud equal a recount, too."""
     check(seed, number)

@@ -88,7 +88,7 @@ class Cloud:
 @example(
     [({'1'}, 2, []), ({'2'}, 1, []), ({'1', '2'}, 2, [])], [1, 3, 1], 'affinity', 1
 )
-def test_hard_groups(hosts, counts, policy, limit):
+def test_members_of_a_hard_group_go_to_allowed_hosts(hosts, counts, policy, limit):
     """A member goes to a host that the model allows, beside all earlier members, with
     members of the same request and members on full hosts included. A single member is
     refused only if the model allows no host."""
@@ -113,7 +113,7 @@ def test_hard_groups(hosts, counts, policy, limit):
 
 
 @given(HOSTS, COUNTS, st.sampled_from(['soft-anti-affinity', 'soft-affinity']))
-def test_soft_groups(hosts, counts, policy):
+def test_members_of_a_soft_group_go_to_the_best_failure_domains(hosts, counts, policy):
     """A member goes to a host with room whose failure domains have the fewest members,
     or the most members."""
     cloud = Cloud(

@@ -180,7 +180,9 @@ def _without_new(rows, wanted):
     },
     pending={},
 )
-def test_named_instances_are_all_that_counts(cloud, rows, wanted, pending):
+def test_a_decision_from_named_instances_equals_a_full_reading(
+    cloud, rows, wanted, pending
+):
     """A scheduler that reads the named instances has the hosts, verdicts and reasons of
     a scheduler that reads all instances. The instances of a multi-create are new, and
     on no host."""
@@ -193,7 +195,7 @@ def test_named_instances_are_all_that_counts(cloud, rows, wanted, pending):
 
 @settings(max_examples=60)
 @given(rows=ROWS, flavors=FLAVORS, wanted=REQUEST, pending=PENDING)
-def test_one_instance_of_each_flavor_is_all_that_counts(
+def test_type_affinity_needs_a_single_instance_of_each_flavor(
     cloud, rows, flavors, wanted, pending
 ):
     """TypeAffinityFilter decides as if all instances were read, beside filters that

@@ -122,7 +122,7 @@ LASTING = ('all hosts', 'one cell', 'all instances')
 @given(steps=STORY)
 @example(steps=EXAMPLE)
 @settings(max_examples=25, deadline=None)
-def test_hosts_that_are_equal_stay_the_same(databases, steps):
+def test_an_unchanged_host_stays_the_same_object(databases, steps):
     """Snapshots of lasting kinds always know the changes. A host that has not changed
     stays the same object, and is not reported."""
     story = Readings(databases)
@@ -138,7 +138,7 @@ def test_hosts_that_are_equal_stay_the_same(databases, steps):
                 assert later.hosts[uuid] is not earlier.hosts[uuid]
 
 
-def test_a_host_whose_aggregates_change(databases):
+def test_only_the_host_that_joins_an_aggregate_is_reported(databases):
     """Only the hosts that join or leave an aggregate are reported."""
     with closing(databases.reader()) as reader:
         databases.add_host('h8')

@@ -301,7 +301,9 @@ def check(cloud, changes, **options):
 @pytest.mark.parametrize('name', FILTERS)
 @hypothesis_settings(max_examples=15)
 @given(**STORIES)
-def test_a_kept_verdict_equals_a_verdict_from_nothing(name, requests, changes, seed):
+def test_a_kept_verdict_equals_the_verdict_of_a_new_filter(
+    name, requests, changes, seed
+):
     """A filter that has judged for earlier requests gives the verdicts of a new filter
     after any single change of its input."""
     check(Cloud(Random(seed), requests), changes, enabled_filters=(name,))
@@ -309,7 +311,7 @@ def test_a_kept_verdict_equals_a_verdict_from_nothing(name, requests, changes, s
 
 @hypothesis_settings(max_examples=100)
 @given(**STORIES)
-def test_a_kept_weight_equals_a_weight_from_nothing(requests, changes, seed):
+def test_a_kept_weight_equals_the_weight_of_a_new_weigher(requests, changes, seed):
     """Weighers that have weighed for earlier requests give the weights of new weighers
     after any single change of their input."""
     check(Cloud(Random(seed), requests), changes, weight_classes=tuple(WEIGHERS))
@@ -324,7 +326,7 @@ def candidate_filters():
 @pytest.mark.parametrize('name', candidate_filters())
 @hypothesis_settings(max_examples=50)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 8))
-def test_kept_verdicts_are_for_the_candidates_of_the_offer(name, seed, steps):
+def test_a_used_filter_leaves_the_candidates_of_a_new_filter(name, seed, steps):
     """From instance to instance, a filter leaves the candidates that a new filter
     leaves: after its own offer, after an earlier offer, and for a changed host."""
     random = Random(seed)

@@ -134,7 +134,7 @@ def attacks():
 
 
 @pytest.mark.parametrize('name', PATTERNS)
-def test_patterns_are_linear(name):
+def test_patterns_take_linear_time_on_the_worst_texts(name):
     """A pattern takes linear time on the worst texts made from the pattern."""
     for size in (1_000, 8_000, SIZE):
         for make in makers_for(name):
@@ -146,7 +146,7 @@ def test_patterns_are_linear(name):
 @pytest.mark.parametrize(
     'bad', [r'([a-z]+://)[^ ]*@', r'\d+(\.\d+){3}', r'x[^]]*\]', r'a:.*?: b']
 )
-def test_patterns_that_are_not(bad):
+def test_the_generator_finds_a_worst_text_for_slow_patterns(bad):
     """The generator finds a worst text for every pattern that is not linear."""
     pattern = re.compile(bad)
     (make,) = worst_texts(pattern, 1)
@@ -158,7 +158,7 @@ def test_patterns_that_are_not(bad):
 @pytest.mark.parametrize(
     'function', [redact, hide, one_line], ids=lambda function: function.__name__
 )
-def test_redaction(function, monkeypatch):
+def test_redaction_takes_linear_time_on_the_worst_texts(function, monkeypatch):
     """Redaction is linear. The secrets matter: without known secrets, some patterns
     match nothing."""
     known = Secrets([RANDOM, 'nova', f'mysql://u:{RANDOM}@h/n'])
@@ -417,7 +417,7 @@ class Steps:
 
 
 @pytest.mark.parametrize('field', FIELDS)
-def test_no_request_waits_for_a_text(field, log, unchecked_scopes):
+def test_no_request_waits_for_a_long_text(field, log, unchecked_scopes):
     """No step of a request with a long text in the field exceeds the time of a switch
     of threads."""
     makers = BY_HAND if field in PLAIN_FIELDS else attacks()

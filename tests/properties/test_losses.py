@@ -56,7 +56,7 @@ def new_simulator(room, policies_of):
 
 
 @given(clouds(), st.permutations(NAMES))
-def test_each_is_lost_alone(cloud, order):
+def test_a_loss_equals_the_loss_in_a_new_simulator(cloud, order):
     """The loss of a host has the outcomes of a new simulator, in any order of losses. A
     loss leaves hosts and free amounts unchanged. A host gets no more instances than
     fit, no instance goes to a lost host, and the members of a group with anti-affinity
@@ -102,7 +102,7 @@ def check_anti_affinity(outcome, lost_host, host_of):
 
 
 @given(clouds())
-def test_the_worst_is_first(cloud):
+def test_the_loss_with_the_most_unplaced_instances_is_first(cloud):
     """The loss with the most unplaced instances is first. Instances without a group are
     unplaced only where the other hosts have no room."""
     room, policies_of = cloud

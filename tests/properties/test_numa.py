@@ -239,7 +239,9 @@ def cell_fits_of(host, guest, emulator_cpus):
 
 @settings(max_examples=800)
 @given(pairs(4), LIMITS, DEVICES, st.booleans())
-def test_the_fit_is_that_of_the_dumb_twin(pair, limits, devices, packing):
+def test_a_guest_fits_where_the_brute_force_model_finds_a_fit(
+    pair, limits, devices, packing
+):
     """A guest fits where the brute-force model finds a fit. The fit breaks no rule and
     changes no argument. ``misfit`` has the reason of ``fit``."""
     host, guest = pair
@@ -283,7 +285,9 @@ def test_the_fit_is_that_of_the_dumb_twin(pair, limits, devices, packing):
     st.sampled_from((None, 'isolate')),
     st.booleans(),
 )
-def test_who_fits_plainly_fits(hosts_and_ratios, cells, emulator, is_simple):
+def test_the_plain_fit_finds_only_hosts_that_fit(
+    hosts_and_ratios, cells, emulator, is_simple
+):
     """The plain fit answers for many hosts at once as the fit answers for a single
     host. Where all cells of the guest are equal, the plain fit finds every host that
     fits."""
@@ -335,7 +339,7 @@ def has_constraint(cell):
 
 @settings(max_examples=500)
 @given(pairs(16), LIMITS)
-def test_a_fit_breaks_no_rule_and_keeps_what_it_takes(pair, limits):
+def test_a_fit_breaks_no_rule_and_the_used_cpus_are_not_free(pair, limits):
     """On hosts of any size, the CPUs that a guest takes are not free afterwards, nor
     are the other threads of an isolated core."""
     host, guest = pair
@@ -391,7 +395,7 @@ KEYS = (
         max_leaves=12,
     ).map(json.dumps)
 )
-def test_any_text_is_a_topology_or_says_why_not(text):
+def test_any_text_is_a_topology_or_an_error_of_a_single_line(text):
     """A text that is no topology raises a ValueError with a single line."""
     try:
         cells = parse.host_topology(text).cells

@@ -95,7 +95,7 @@ queries = st.lists(pairs, max_size=4).map(
 @example('/', 'within=%22%3E%3Cevil+evil%3D%22')
 @example('/hosts/%3Cevil%3E', '')
 @example('/decisions', 'q=%3Cevil%3E')
-def test_any_request(path, query):
+def test_any_page_request_is_answered_without_foreign_markup(path, query):
     """The answer is well-formed, has the elements and attributes of the templates
     alone, and is no internal error."""
     answer = ask_raw(PAGE, path, query)

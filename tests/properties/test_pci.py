@@ -62,7 +62,7 @@ def total(pools):
 
 @settings(max_examples=500)
 @given(POOLS, REQUESTS, WHERE)
-def test_the_books_balance(pools, requests, where):
+def test_pools_lose_the_requested_devices_and_never_grow(pools, requests, where):
     """No pool grows or falls below 0. The devices taken are as many as the requests ask
     for or Placement allocated. Devices related to a taken device are taken too. The
     arguments are unchanged."""
@@ -179,7 +179,9 @@ def test_pools_serve_requests_like_single_devices(pools, requests, cells):
 
 @settings(max_examples=500)
 @given(POOLS, REQUESTS, WHERE, st.integers(1, 3))
-def test_hope_is_not_given_up_too_early(pools, requests, where, count):
+def test_devices_that_some_cells_can_serve_are_not_out_of_reach(
+    pools, requests, where, count
+):
     """While a guest on some of the cells can have its devices, the devices are not out
     of reach of all cells together."""
     mappings, _ = where

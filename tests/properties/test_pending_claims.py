@@ -171,7 +171,9 @@ COUNTS = st.lists(st.integers(1, 3), min_size=1, max_size=12)
 
 @given(counts=COUNTS, spare=st.integers(0, 4), hosts=st.integers(1, 9))
 @settings(max_examples=80)
-def test_what_fits_is_placed_and_nothing_collides(counts, spare, hosts):
+def test_simultaneous_requests_that_fit_are_placed_without_collision(
+    counts, spare, hosts
+):
     """A host never gets more instances than the host has CPUs to pin, although
     Placement allows more."""
     check_simultaneous_requests(Cloud(hosts, spare), counts)
@@ -179,7 +181,7 @@ def test_what_fits_is_placed_and_nothing_collides(counts, spare, hosts):
 
 @given(counts=COUNTS, hosts=st.integers(1, 6))
 @settings(max_examples=40)
-def test_several_schedulers_decide_as_one(counts, hosts):
+def test_several_schedulers_decide_like_a_single_scheduler(counts, hosts):
     """Three schedulers that share the requests decide like a single scheduler.
     Placement allows all instances on every host."""
     cloud = Cloud(hosts, 40, schedulers=3)
@@ -189,7 +191,7 @@ def test_several_schedulers_decide_as_one(counts, hosts):
 
 @given(counts=COUNTS, racks=st.integers(1, 9), schedulers=st.sampled_from([1, 3]))
 @settings(max_examples=40)
-def test_members_do_not_meet_in_a_rack(counts, racks, schedulers):
+def test_simultaneous_anti_affinity_members_share_no_rack(counts, racks, schedulers):
     """Members of a hard group that are placed at once get a rack each, until every rack
     has a member. A request does not name the members of the other requests."""
     cloud = Racks(racks, 'anti-affinity', schedulers)
@@ -210,7 +212,7 @@ TOGETHER = st.sampled_from([FailureDomainFilter, ServerGroupAffinityFilter])
     plugin=TOGETHER,
 )
 @settings(max_examples=40)
-def test_members_meet_in_a_rack(counts, racks, schedulers, plugin):
+def test_simultaneous_affinity_members_share_a_rack(counts, racks, schedulers, plugin):
     """All members of a new group with affinity go to the same rack, or to the same
     host."""
     cloud = Racks(racks, 'affinity', schedulers, plugin)

@@ -341,7 +341,9 @@ def _scale(weigher, host):
     seed=st.integers(),
     busy=st.booleans(),
 )
-def test_as_if_one_host_came_after_the_other(count, requests, settings, seed, busy):
+def test_the_pipeline_ranks_like_a_plain_host_by_host_model(
+    count, requests, settings, seed, busy
+):
     """For each instance of several requests, the pipeline has the remaining hosts,
     candidates, order and reasons of the plain model, which asks every filter and
     weigher about each host. A host may change between two instances."""

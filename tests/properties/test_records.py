@@ -256,7 +256,7 @@ def some_hosts(draw, number):
     number=st.integers(1, 12),
     zone=st.sampled_from([None, 'west', 'nova']),
 )
-def test_the_first_line_is_that_of_a_recount(data, number, zone):
+def test_the_headline_counts_equal_a_recount_of_all_hosts(data, number, zone):
     """The headline has the counts of a model that finds the first reason against each
     host in plain words."""
     hosts = [data.draw(some_hosts(i)) for i in range(number)]
@@ -377,7 +377,7 @@ REASON = st.none() | st.text(st.characters(), max_size=9) | st.just('\ud800 \U00
 @example(hosts=[(math.nan, '1', None), (1.0, '1', None)], count=1)
 @example(hosts=[(math.inf, '1', None), (1.0, '1', None)], count=1)
 @example(hosts=[(1.0, '1', None), (1.0, 'inf', None)], count=1)
-def test_a_record_can_be_read_whatever_plugins_and_aggregates_say(hosts, count):
+def test_a_record_with_any_weights_and_reasons_is_read_as_written(hosts, count):
     """A record of any weights, multipliers and reasons is read as it was written."""
     rows = []
     raw = {}
@@ -402,7 +402,7 @@ def test_a_record_can_be_read_whatever_plugins_and_aggregates_say(hosts, count):
     assert rejections.ranked.hosts == rejections_of(decision).ranked.hosts
 
 
-def test_fields_of_a_record():
+def test_a_record_with_missing_and_unknown_fields_is_read():
     """Fields that are missing have their defaults, and unknown fields are skipped."""
     text = (
         b'{"id":"x","at":1.5,"seed":1,"request_id":null,"global_request_id":null,'
@@ -487,7 +487,7 @@ REQUEST_PARTS = {
 @given(
     parts=st.fixed_dictionaries({}, optional=REQUEST_PARTS), seed=st.integers(0, 2**32)
 )
-def test_a_record_is_decided_as_the_request_was(parts, seed):
+def test_a_rebuilt_request_is_decided_like_the_original_request(parts, seed):
     """The request of a record is decided like the original request, host by host and
     reason by reason, groups, destinations, devices and ports included."""
     cells = topologies.a_host(

@@ -77,7 +77,7 @@ def as_token(secret, text):
 
 
 @given(scheme, any_secret, any_secret)
-def test_urls(scheme, secret, other):
+def test_a_url_shows_no_password(scheme, secret, other):
     """A URL has no password, encoded or plain. An unknown password without a space is
     removed too."""
     for password in (secret, quote(secret, safe='')):
@@ -96,7 +96,7 @@ def test_urls(scheme, secret, other):
     any_secret,
     st.sampled_from(['X-Auth-Token', 'x-subject-token', 'Authorization', 'Cookie']),
 )
-def test_headers(secret, name):
+def test_a_header_with_credentials_is_masked(secret, name):
     """The value of a header with credentials is masked."""
     basic = f'Basic {base64.b64encode(secret.encode()).decode()}'
     for value in (secret, basic):
@@ -164,7 +164,7 @@ OURS = tuple(log_messages())
     word,
     st.sampled_from(['nova.filters', 'nova', 'novasched.rpc']),
 )
-def test_our_own_lines(sentence, secret, logger):
+def test_messages_of_novasched_stay_unchanged_by_redaction(sentence, secret, logger):
     """A message of novasched and the names in the message stay unchanged, even if a
     word is a password."""
     known(secret, f'mysql://{secret}:{secret}@{secret}/{secret}')
@@ -182,7 +182,7 @@ def test_our_own_lines(sentence, secret, logger):
 
 
 @given(plain, st.sampled_from(['oslo_service.service', 'nova.scheduler']))
-def test_options(secret, logger):
+def test_a_list_of_all_options_shows_no_secret(secret, logger):
     """A list of all options shows no secret; names and other values stay."""
     known(secret, f'rabbit://u:{secret}@h/')
     conf = cfg.ConfigOpts()
@@ -241,7 +241,7 @@ def errors_about(secret):
     plain.filter(lambda secret: len(secret) >= redaction.MIN_TOKEN_CHARACTERS),
     st.integers(0, 9),
 )
-def test_errors_of_libraries(secret, number):
+def test_errors_of_libraries_show_no_secret(secret, number):
     """Neither the text nor the traceback of an error shows a secret. This holds for the
     loggers of nova and of libraries."""
     known(secret)

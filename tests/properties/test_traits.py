@@ -27,7 +27,7 @@ FLAVORS = st.dictionaries(NAMES, WISHES)
     st.lists(FLAVORS, min_size=1, max_size=3),
     st.lists(NAMES, max_size=2, unique=True),
 )
-def test_the_order_of_hosts(hosts, flavors, avoided):
+def test_hosts_are_ranked_by_wished_traits_and_then_memory(hosts, flavors, avoided):
     """A request with wishes gets the hosts in the order of their traits, and by memory
     among equal traits. A request without wishes gets the hosts by memory."""
     settings = Settings(

@@ -348,7 +348,7 @@ def kind_of(query, assignment, leaves):
 
 @settings(max_examples=250)
 @given(queries(), trees())
-def test_fits(query, tree):
+def test_a_tree_fits_where_the_enumeration_finds_an_assignment(query, tree):
     """A tree fits if and only if the twin has an assignment."""
     expected = twin_assignments(query, *tree)
     event(f'fits: {bool(expected)}')
@@ -367,7 +367,7 @@ def test_assignments_obey_the_rules(query, tree):
 
 @settings(max_examples=250)
 @given(queries(), trees())
-def test_all_assignments_of_distinct_providers(query, tree):
+def test_the_search_finds_all_assignments_of_distinct_providers(query, tree):
     """If all providers are in different places, the assignments and their exchanges of
     equal groups are all assignments of the twin, each once."""
     shape, free = tree
@@ -383,7 +383,7 @@ def test_all_assignments_of_distinct_providers(query, tree):
 
 @settings(max_examples=250)
 @given(queries(), trees())
-def test_every_kind_of_assignment(query, tree):
+def test_the_search_finds_every_kind_of_assignment(query, tree):
     """Every assignment of the twin has an assignment of the search that differs only in
     the order of equal groups and in the choice among equal leaves. No two assignments
     of the search differ only in the choice among equal leaves. If groups are equal, a
@@ -405,7 +405,7 @@ def test_every_kind_of_assignment(query, tree):
 
 @settings(max_examples=250)
 @given(queries(), trees(), st.integers(1, 30))
-def test_a_tree_that_fits_has_an_assignment(query, tree, max_steps):
+def test_a_tree_that_fits_has_an_assignment_with_any_step_limit(query, tree, max_steps):
     """With any limit of steps, a search that tells that a tree fits finds an
     assignment, also where the providers are in different places."""
     with pytest.MonkeyPatch.context() as patch:

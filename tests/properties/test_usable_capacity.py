@@ -103,7 +103,9 @@ def within_reach(host, demand, name):
 
 
 @given(HOSTS, KINDS, demands(), st.sampled_from(['MEMORY_MB', 'PCPU']))
-def test_the_loss_of_hosts(hosts, kinds, demand, scarcest):
+def test_the_loss_of_each_host_equals_a_host_by_host_count(
+    hosts, kinds, demand, scarcest
+):
     """Each host loses the usual guests that no longer fit, each times its weight, and
     the scarcest resource that guests no longer reach."""
     wanted = [kind for kind, _ in kinds]
@@ -128,7 +130,7 @@ def test_the_loss_of_hosts(hosts, kinds, demand, scarcest):
 
 
 @given(st.lists(st.integers(50, 500), min_size=2), st.integers(1, 7))
-def test_equal_losses(rooms, size):
+def test_hosts_that_lose_as_much_have_equal_losses(rooms, size):
     """Hosts that lose as much have equal losses with any room."""
     kinds = [Demand((('VCPU', 3.0),)), Demand((('VCPU', 7.0),))]
     usual = UsualDemands.of(kinds, [0.3, 11.0], {'VCPU': 1000.0})
@@ -138,7 +140,7 @@ def test_equal_losses(rooms, size):
 
 
 @given(KINDS)
-def test_the_scarcest_resource(kinds):
+def test_the_resource_with_the_most_demand_is_in_reach(kinds):
     """Of two resources with as much capacity, the resource that guests ask more of is
     in reach."""
     wanted = [kind for kind, _ in kinds]
@@ -190,7 +192,7 @@ def whole_guests(host, demand):
 
 
 @given(HOSTS, KINDS)
-def test_the_stranded_capacity(hosts, kinds):
+def test_capacity_that_no_usual_guest_uses_is_stranded(hosts, kinds):
     """The capacity that no kind of guests uses, if its guests fill the host, is
     stranded."""
     wanted = [kind for kind, _ in kinds]

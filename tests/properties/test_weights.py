@@ -92,7 +92,7 @@ def test_every_weight_and_every_contribution_is_a_finite_number(table):
 
 @given(table=tables(NUMBERS.filter(lambda number: number == number)))
 @example(table=[([1.0, 2.0, 3.0], [INF, INF, INF], (0.0, None))])
-def test_where_nova_has_an_order_the_order_is_nova_s(table):
+def test_hosts_have_the_order_of_nova_where_nova_has_an_order(table):
     """Two hosts have nova's order if both weights are numbers in nova's arithmetic, or
     infinite."""
     ours = weights_of(table).sums.tolist()

@@ -78,7 +78,7 @@ def add_group_members(conductor, group, count):
 class TestPlacing:
     """Requests by the conductor of the release, in the order of a server's life."""
 
-    def test_boot(self, conductor, cloud):
+    def test_a_selection_names_host_node_and_cell(self, conductor, cloud):
         """The Selection of a server names its host, node and cell, and the host holds
         the allocation."""
         needs_selections(conductor)
@@ -94,7 +94,7 @@ class TestPlacing:
             compute.name: {'VCPU': 2, 'MEMORY_MB': 512, 'DISK_GB': 1}
         }
 
-    def test_many(self, conductor, cloud):
+    def test_alternates_of_a_request_are_no_selected_hosts(self, conductor, cloud):
         """The three servers of a request get a host and alternates, and no server's
         host is an alternate of another server."""
         needs_selections(conductor)
@@ -115,7 +115,7 @@ class TestPlacing:
             for selection in selections:
                 assert selection['allocation_request']
 
-    def test_alternate(self, conductor, cloud):
+    def test_an_alternate_is_claimed_by_the_code_of_the_release(self, conductor, cloud):
         """When a build fails, the release's own code claims the alternate with the
         allocation request of the Selection."""
         needs_selections(conductor)
@@ -132,13 +132,13 @@ class TestPlacing:
 
         assert list(cloud.allocations(server)) == [alternate['service_host']]
 
-    def test_zone(self, conductor):
+    def test_instances_of_a_zone_get_hosts_of_the_zone(self, conductor):
         """Servers of an availability zone go to the hosts of the aggregate that the API
         wrote."""
         selected = place(conductor, 2, zone='south')
         assert set(selected.values()) <= {'south-1', 'south-2'}
 
-    def test_pinned(self, conductor):
+    def test_a_pinned_instance_gets_a_host_with_numa_limits(self, conductor):
         """A pinned server goes to a host whose compute reports NUMA cells, and the
         answer brings the NUMA limits of the host."""
         destinations = conductor('build', servers=new_uuids(), extra_specs=PINNED)
@@ -148,14 +148,14 @@ class TestPlacing:
         limits = destination[0] if conductor.newest == '4.5' else destination
         assert limits['limits']['numa_topology'] == 'NUMATopologyLimits'
 
-    def test_too_many_cells(self, conductor):
+    def test_an_instance_with_too_many_numa_cells_is_refused(self, conductor):
         """A guest with more NUMA cells than the hosts have is refused."""
         cells = {'hw:numa_nodes': '4'}
         assert_refused(
             conductor, 'build', servers=new_uuids(), extra_specs=cells, vcpus=4
         )
 
-    def test_devices(self, conductor):
+    def test_two_instances_get_the_two_devices_of_a_host(self, conductor):
         """Two servers get the two devices. A third server is refused, unless the
         callers of the release claim for themselves: the scheduler learns of such
         servers only from the compute."""
@@ -167,7 +167,7 @@ class TestPlacing:
                 conductor, 'build', servers=new_uuids(), extra_specs=WITH_DEVICE
             )
 
-    def test_group(self, conductor):
+    def test_instances_of_a_group_get_different_hosts(self, conductor):
         """Servers of a group get different hosts, whether one request or several
         requests bring the servers."""
         group = conductor('add_group', policy='anti-affinity')
@@ -181,7 +181,7 @@ class TestPlacing:
         conductor('join_group', group=group, servers=[last])
         assert_refused(conductor, 'build', servers=[last], group=group)
 
-    def test_live_migration(self, conductor):
+    def test_a_live_migration_gets_another_host(self, conductor):
         """A server moves off its host within its cell, by the request spec that nova
         has kept."""
         [(server, host)] = place(conductor).items()
@@ -191,7 +191,7 @@ class TestPlacing:
 
         assert destination in EVERYWHERE - {host}
 
-    def test_move_to_a_host(self, conductor):
+    def test_a_move_to_a_named_host_gets_the_host_or_a_refusal(self, conductor):
         """A server moves to the named host, or is refused."""
         [(server, host)] = place(conductor, zone='south').items()
         conductor('boot', cell=CELL, host=host, server=server)
@@ -202,7 +202,7 @@ class TestPlacing:
         assert selected == [target]
         assert_refused(conductor, 'move', server=server, host=host, to='nowhere')
 
-    def test_rebuild(self, conductor):
+    def test_a_rebuild_keeps_host_and_allocations(self, conductor):
         """A server that is rebuilt keeps its host and its allocations."""
         [(server, host)] = place(conductor).items()
         conductor('boot', cell=CELL, host=host, server=server)
@@ -213,7 +213,9 @@ class TestPlacing:
         assert conductor.cloud.all_allocations() == before
 
     @pytest.mark.parametrize('version', ['4.4', '4.3', '4.0'])
-    def test_held_back(self, conductor, version):
+    def test_a_call_of_an_older_version_gets_a_dict_per_instance(
+        self, conductor, version
+    ):
         """A deployment during an upgrade sends the form of an older release, and gets a
         dict for every server. Before 4.4 the caller claims for itself."""
         if version > conductor.newest:
@@ -235,7 +237,7 @@ class TestPlacing:
                 assert claimed_hosts(conductor, server) == []
 
 
-def test_casts(conductor, scheduler):
+def test_casts_of_the_api_and_the_computes_cause_no_error(conductor, scheduler):
     """The daemon takes the announcements of the API and of the computes without errors
     or warnings in its log, and serves requests afterwards."""
     [(server, host)] = place(conductor).items()
@@ -258,6 +260,6 @@ def test_casts(conductor, scheduler):
         assert ' WARNING ' not in line
 
 
-def test_service_record(conductor, scheduler):
+def test_the_service_group_of_the_release_sees_the_scheduler_up(conductor, scheduler):
     """The release's service group considers the daemon a scheduler that is up."""
     assert scheduler.host in conductor('schedulers')

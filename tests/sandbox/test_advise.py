@@ -85,7 +85,7 @@ def advised(cloud, capsys):
     return json.loads(said[0]), said[1]
 
 
-def test_the_present_setting_stays(cloud, capsys):
+def test_the_present_setting_stays_if_no_setting_fills_better(cloud, capsys):
     """Every setting places small servers. A server whose flavor names a trait is left
     out."""
     offer(cloud, SPECIAL)
@@ -99,7 +99,7 @@ def test_the_present_setting_stays(cloud, capsys):
     assert 0 < said['settings'][0]['in_use'] <= 1
 
 
-def test_a_better_setting(cloud, capsys):
+def test_a_setting_that_refuses_fewer_instances_is_proposed(cloud, capsys):
     """After two small servers on each host by spreading, no large server fits. Stacking
     leaves whole hosts."""
     for _ in range(HOSTS):
@@ -115,7 +115,7 @@ def test_a_better_setting(cloud, capsys):
         assert name.partition('.')[2] in text
 
 
-def test_without_history(cloud, capsys):
+def test_advice_without_recent_instances_is_an_error(cloud, capsys):
     """Servers that were deleted long ago tell nothing."""
     for engine in cloud.databases.cells.values():
         with engine.begin() as connection:

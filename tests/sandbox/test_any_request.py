@@ -106,7 +106,7 @@ def everything():
         max_size=1,
     ),
 )
-def test_any_request(
+def test_allocations_match_the_answer_to_any_request(
     everything,
     vcpus,
     memory_mb,

@@ -23,7 +23,7 @@ def report_of(capsys, *arguments, status=0):
     return json.loads(capsys.readouterr().out)
 
 
-def test_report(capsys, tmp_path, monkeypatch):
+def test_the_parts_of_the_json_report_agree(capsys, tmp_path, monkeypatch):
     """The parts of the JSON report agree, and no file is left behind."""
     monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
     report = report_of(capsys, '--hosts', '5', '--servers', '12', '--multi', '5')
@@ -52,7 +52,7 @@ def test_refusals_are_no_failure(capsys):
     assert report['refusals'] == [{'fault': fault, 'servers': 3}]
 
 
-def test_seed(capsys):
+def test_a_seed_determines_hosts_and_instances(capsys):
     """A seed determines hosts, sizes and order. The order of equal hosts is Placement's
     and may vary. All servers of an affinity group share a host of the requested
     zone."""
@@ -81,7 +81,7 @@ def test_seed(capsys):
     assert first != other
 
 
-def test_table_in_80_columns(capsys, monkeypatch):
+def test_the_table_fits_in_80_columns(capsys, monkeypatch):
     """Without a terminal there is no progress bar, and no line is wider than 80
     columns."""
     monkeypatch.setenv('COLUMNS', '80')
@@ -102,7 +102,7 @@ def test_table_in_80_columns(capsys, monkeypatch):
     assert 'median' in lines[-1]
 
 
-def test_mismatch(capsys, monkeypatch):
+def test_a_lost_allocation_is_a_problem_with_exit_status_1(capsys, monkeypatch):
     """A lost allocation is a problem: exit status 1, with the server in the report."""
 
     class Losing(Sandbox):
@@ -119,7 +119,7 @@ def test_mismatch(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ('number', 'status'), [(signal.SIGINT, 130), (signal.SIGTERM, 128 + signal.SIGTERM)]
 )
-def test_interrupted(tmp_path, number, status):
+def test_a_signal_ends_the_command_and_leaves_no_file(tmp_path, number, status):
     """A signal ends the command without a traceback, and no file is left behind."""
     arguments = ('sandbox', '--verbose', '--servers', '1000')
 

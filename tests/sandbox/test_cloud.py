@@ -59,7 +59,7 @@ def hosts_of(boots):
     return hosts
 
 
-def test_requests():
+def test_instances_are_placed_as_requested():
     """Servers are placed as requested, also concurrently. Refusals have nova's texts. A
     disabled host, known only to nova, and a host with a silent nova-compute get no
     server. At the end Placement agrees with all results."""
@@ -84,7 +84,7 @@ def test_requests():
         assert cloud.problems() == []
 
 
-def test_books_that_do_not_agree():
+def test_wrong_allocations_and_missing_answers_are_problems():
     """Missing, changed and superfluous allocations are found, with the expected usage
     of the provider. A request without an answer and a logged error are problems,
     too."""

@@ -123,7 +123,7 @@ def evacuated(cloud, uuid, flavor, group, fields):
     return first.value('service_host')
 
 
-def test_servers_go_where_it_says(cloud, servers, capsys):
+def test_evacuated_instances_go_to_the_simulated_hosts(cloud, servers, capsys):
     """The order and the hosts of evacuations match, with server groups, pinned CPUs,
     devices and zones. The simulation itself moves no server."""
     said = simulate(cloud, capsys, 'lose', 'host=lost')

@@ -195,7 +195,7 @@ def placed_at_once(cloud, flavor, **fields):
     return Counter(hosts.values())
 
 
-def test_where_it_would_go(cloud, capsys):
+def test_a_simulated_boot_explains_the_reason_against_a_host(cloud, capsys):
     """The explanation of a decision, and the reason against another host. Another
     multiplier gives another host."""
     said = simulate(
@@ -214,7 +214,7 @@ def test_where_it_would_go(cloud, capsys):
     assert memory_mb > machines[other].capacity['MEMORY_MB']
 
 
-def test_the_same_seed(cloud, capsys, tmp_path):
+def test_the_same_seed_prints_the_same_tables_and_picture(cloud, capsys, tmp_path):
     """Another process prints the same tables and draws the same picture."""
     ours = tmp_path / 'ours.svg'
     others = tmp_path / 'others.svg'
@@ -247,7 +247,7 @@ def test_the_same_seed(cloud, capsys, tmp_path):
     assert others.read_bytes() == ours.read_bytes()
 
 
-def test_what_is_not_there(cloud, capsys, tmp_path):
+def test_a_missing_flavor_device_or_file_is_named_in_the_error(cloud, capsys, tmp_path):
     """A missing flavor, device, file or Placement is named in one line."""
     conf = cloud.configuration
     assert 'no flavor of the id or name vast' in refusal_of(
@@ -323,7 +323,7 @@ DEVICE = wire.InstancePCIRequest(
         ),
     ],
 )
-def test_as_many_fit_as_it_says(
+def test_as_many_instances_fit_as_the_simulation_reports(
     cloud, capsys, arguments, place, flavor, fields, hosts, why
 ):
     """The simulated numbers on each host are the real ones, and the refusal has its
@@ -336,7 +336,7 @@ def test_as_many_fit_as_it_says(
 
 
 @pytest.mark.parametrize('policy', ['anti-affinity', 'affinity'])
-def test_server_groups(cloud, capsys, policy):
+def test_members_of_a_server_group_fit_as_simulated(cloud, capsys, policy):
     """All servers are in one group, which grows."""
     arguments = ('boot', '--flavor', 'small', '--group-policy', policy, '--until-full')
     said = simulate(cloud, capsys, *arguments)
@@ -345,7 +345,7 @@ def test_server_groups(cloud, capsys, policy):
     assert placed(cloud, SMALL, group=cloud.group(policy)) == said['placed']
 
 
-def test_what_is_left(cloud, capsys):
+def test_only_usable_hosts_are_filled_as_simulated(cloud, capsys):
     """A common flavor on the used hosts: disabled and silent hosts get no server, and
     hosts with too many servers keep free memory."""
     for flavor in (LARGE, SMALL):
@@ -358,7 +358,9 @@ def test_what_is_left(cloud, capsys):
     assert full['record']['result']['hosts'] == []
 
 
-def test_replays(cloud, capsys, decisions, tmp_path):
+def test_decisions_and_recorded_requests_are_replayed(
+    cloud, capsys, decisions, tmp_path
+):
     """Decisions are replayed, including groups and devices, and so are recorded
     requests. The results are compared."""
 

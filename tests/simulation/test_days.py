@@ -17,21 +17,21 @@ def run(*arguments):
     return done.returncode, done.stdout + done.stderr
 
 
-def test_days():
+def test_new_days_with_faults_break_no_check():
     """New days with faults break no check. The output has their seeds."""
     status, output = run('--seconds', str(SECONDS))
     print(output)
     assert status == 0, output
 
 
-def test_the_same_day():
+def test_a_seed_repeats_the_same_day():
     """A seed gives the same day to the event."""
     first = run('--seed', '7')
     assert first[0] == 0
     assert run('--seed', '7') == first
 
 
-def test_a_shortened_script():
+def test_a_failing_script_is_shortened_to_the_needed_actions():
     """Two of many actions suffice for a problem."""
     actions = script_of(3)
     needed = {actions[5], actions[40]}
@@ -43,7 +43,7 @@ def test_a_shortened_script():
     assert shortened(actions, fails, lambda: False) == actions
 
 
-def test_scripts_differ():
+def test_each_seed_has_a_different_script():
     """Each seed has a script of its own, in the order of time."""
     assert script_of(1) == script_of(1) != script_of(2)
     moments = [action.at for action in script_of(1)]

@@ -178,7 +178,7 @@ def comparable(path, answer):
 
 
 @pytest.mark.parametrize('seed', range(2))
-def test_the_same_answers(real, model, seed):
+def test_the_placement_model_gives_the_same_answers_as_placement(real, model, seed):
     """Random requests get the same answers."""
     random = Random(seed)
     for number in range(REQUESTS):

@@ -10,7 +10,7 @@ from tests.simulation.replicas import Replicas
 LONGEST_S = 2.0
 
 
-def test_a_replica_shows_commits_after_its_lag(tmp_path):
+def test_a_replica_shows_commits_after_the_lag(tmp_path):
     """Rows from before the copy and rows that are written and deleted afterwards appear
     in the order of the commits, at the latest after the lag; what is rolled back never
     appears."""

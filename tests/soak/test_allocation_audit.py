@@ -58,7 +58,7 @@ FLAT = {
         ),
     ],
 )
-def test_growth(at, met):
+def test_only_lasting_growth_fails_the_verdict(at, met):
     """The least memory counts. Pools may grow by a few members, or for a moment."""
     samples = []
     for second in range(0, MINUTES * 60 + 1, 2):
@@ -83,7 +83,7 @@ THERE = {'there': {'VCPU': 1}}
         ),
     ],
 )
-def test_comparison(held, counted):
+def test_a_wrong_allocation_counts_once_and_fails_the_verdict(held, counted):
     """A difference counts once, and fails the run. A surplus counts after the time to
     undo it."""
     world = World.__new__(World)

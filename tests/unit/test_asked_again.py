@@ -79,7 +79,9 @@ host."""
 
 @pytest.mark.parametrize(('hosts', 'requests'), STORIES.values(), ids=STORIES)
 @pytest.mark.parametrize(('fields', 'options'), KINDS.values(), ids=KINDS)
-def test_one_request_after_the_other(fields, options, hosts, requests):
+def test_an_instance_keeps_the_claim_until_placed_elsewhere(
+    fields, options, hosts, requests
+):
     """An instance keeps its pending claim until the instance is placed elsewhere."""
     cloud = Cloud(hosts, **options)
     for name, ignored, host in requests:
@@ -90,7 +92,7 @@ def test_one_request_after_the_other(fields, options, hosts, requests):
 
 @pytest.mark.parametrize('count', [1, 2, 3])
 @pytest.mark.parametrize(('fields', 'options'), KINDS.values(), ids=KINDS)
-def test_a_request_that_comes_twice(fields, options, count):
+def test_a_repeated_request_gets_the_same_hosts(fields, options, count):
     """The repeated request gets the same hosts, and its instances do not collide."""
     cloud = Cloud('abc'[:count], **options)
     names = 'xyz'[:count]

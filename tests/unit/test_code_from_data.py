@@ -117,7 +117,7 @@ SOURCES = {
 }
 
 
-def test_what_is_seen():
+def test_the_source_check_finds_every_forbidden_construct():
     """The check of sources finds every construct, and no harmless code."""
     for fault, sources in SOURCES.items():
         for source in sources:

@@ -4,7 +4,7 @@
 from tests.lab.known_secrets import a_secret, leaks, lines_showing_secret, registered
 
 
-def test_who_shows_a_secret_is_named(tmp_path):
+def test_a_log_line_that_shows_a_secret_is_named(tmp_path):
     """The search names file and line, without the secret. The files with the
     configuration may have the secret."""
     ours = a_secret()
@@ -17,7 +17,7 @@ def test_who_shows_a_secret_is_named(tmp_path):
     assert list(leaks(tmp_path)) == [f'{log}:2', f'{log}:4']
 
 
-def test_a_word_that_is_shown_as_a_password():
+def test_only_a_word_in_the_place_of_a_password_is_reported():
     """A word may appear anywhere, except in the place of a password."""
     others = (
         'nova.filters nova /etc/nova exchange = nova nova-scheduler passwords of nova'

@@ -140,14 +140,14 @@ def test_imports_point_down(name):
             assert DEPTH[package] < DEPTH[imported_package], imported
 
 
-def test_no_module_imports_itself_by_others():
+def test_imports_have_no_cycle():
     """Imports have no cycle."""
     graph = {name: imported_modules(name) for name in MODULES}
     assert len([*TopologicalSorter(graph).static_order()]) == len(graph)
 
 
 @pytest.mark.parametrize('name', PURE_MODULES)
-def test_pure_modules_touch_nothing(name):
+def test_pure_modules_import_no_impure_module(name):
     """No I/O, clock, thread, OpenStack library or module-level chance in a pure
     module."""
     for imported in imports_of(MODULES[name]):
@@ -173,7 +173,7 @@ def test_every_listed_package_exists():
 
 
 @pytest.mark.parametrize('path', sorted(TESTS.rglob('*.py')), ids=str)
-def test_suites_import_the_lab_alone(path):
+def test_a_suite_imports_the_lab_and_no_other_suite(path):
     """A suite of tests imports nothing of another suite, and the lab imports no
     suite."""
     suite = path.relative_to(TESTS).parts[0]

@@ -100,7 +100,7 @@ def client(url):
     return Neutron(adapter.Adapter(http, endpoint_override=url), aggregates)
 
 
-def test_ports(server, neutron):
+def test_ports_are_read_with_a_single_get(server, neutron):
     """A single GET reads all ports. Missing ports are left out."""
     ports = neutron.ports(['bound', 'card', 'plain', 'gone', 'card'])
 
@@ -123,7 +123,9 @@ def test_ports(server, neutron):
         ('subnet', 's4', set()),
     ],
 )
-def test_aggregates(neutron, kind, uuid, aggregates):
+def test_networks_and_subnets_have_the_aggregates_of_segments(
+    neutron, kind, uuid, aggregates
+):
     """A network has the aggregates of all segments, a subnet of its segment. A network
     that is not routed has no aggregates."""
     assert getattr(neutron, f'{kind}_aggregates')(uuid) == aggregates
@@ -137,7 +139,7 @@ def test_aggregates(neutron, kind, uuid, aggregates):
         ('network', 'gone', 'segment seg-without-provider has no'),
     ],
 )
-def test_misconfigured_networks(neutron, kind, uuid, why):
+def test_a_misconfigured_network_is_an_error(neutron, kind, uuid, why):
     """A segment without aggregates is an error, which an operator must fix."""
     with pytest.raises(NetworkUnavailable, match=why):
         getattr(neutron, f'{kind}_aggregates')(uuid)
@@ -152,7 +154,7 @@ def test_misconfigured_networks(neutron, kind, uuid, why):
         ((200, '{"ports": [{}]}'), 'sent an invalid answer'),
     ],
 )
-def test_invalid_answers(server, neutron, broken, why):
+def test_a_failure_of_neutron_raises_network_unavailable(server, neutron, broken, why):
     """All failures of Neutron raise the same error."""
     server.broken = broken
 
@@ -160,7 +162,7 @@ def test_invalid_answers(server, neutron, broken, why):
         neutron.ports(['bound'])
 
 
-def test_no_answer():
+def test_a_refused_connection_raises_network_unavailable():
     """A refused connection raises the same error as a failure of Neutron."""
     with pytest.raises(NetworkUnavailable, match='Neutron: '):
         client('http://127.0.0.1:1').ports(['bound'])

@@ -136,14 +136,14 @@ class NotCard(BatchFilter):
         return Verdicts([None] * len(hosts), candidates.narrowed(passed))
 
 
-def test_the_best_is_one_of_those_that_filters_leave():
+def test_the_best_candidate_that_passes_the_filters_is_chosen():
     """The free resources of the candidates that pass the filters decide."""
     cards = Cards(a={'a1': 9, 'a2': 2, 'a3': 1, 'a4': 3}, b={'b1': 9})
     driver = scheduler(cards, NotCard)
     assert ask(driver, 3) == [[('a', 'a3')], [('a', 'a4')], [('a', 'a4')]]
 
 
-def test_what_others_are_about_to_take_is_left_to_them():
+def test_a_card_that_a_pending_claim_fills_is_passed_over():
     """A card that a pending claim fills is passed over, although Placement's answer
     does not show the claim. No request is refused."""
     cards = Cards(a={'a1': 1, 'a2': 1}, b={'b1': 1, 'b2': 1})
@@ -162,7 +162,7 @@ def test_alternates_avoid_cards_that_pending_claims_fill():
     assert ask(driver, return_alternates=True) == [[('a', 'a1'), ('b', 'b2')]]
 
 
-def test_instances_of_one_request_share_out_the_cards():
+def test_instances_of_a_request_share_the_cards_of_a_host():
     """A single claim serves all instances, within the free virtual GPUs of each
     card."""
     cards = Cards(a={'a1': 2, 'a2': 2}, b={'b1': 9})
@@ -184,7 +184,7 @@ def test_instances_of_one_request_share_out_the_cards():
         ('a1 a2 a3 b1 b2', ['a1', 'a2', 'a3', 'b1', 'b2'], None),
     ],
 )
-def test_a_refused_card_means_the_next_one(lost, claims, host):
+def test_a_refused_card_is_followed_by_the_next_candidate(lost, claims, host):
     """If another scheduler was faster, up to three cards of the same host are tried
     before the next host."""
     cards = Cards(a=dict.fromkeys(('a1', 'a2', 'a3', 'a4'), 1), b={'b1': 1, 'b2': 1})

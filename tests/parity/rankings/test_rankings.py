@@ -73,7 +73,9 @@ def tally():
 
 
 @pytest.mark.parametrize('number', range(WORLDS))
-def test_world(builder, client, tally, number):
+def test_both_schedulers_decide_the_same_in_a_random_world(
+    builder, client, tally, number
+):
     """Both schedulers have the same queries to Placement, remaining hosts, rankings,
     answers, claims and faults."""
     figures = Figures(f'rankings: world {number}')
@@ -102,7 +104,7 @@ def test_world(builder, client, tally, number):
     check(figures, different[:DIFFERENCES])
 
 
-def test_they_tell(tally):
+def test_random_requests_reach_every_filter_and_weigher(tally):
     """The requests reached every filter and weigher, and no two hosts weighed the
     same."""
     totals = tally.totals

@@ -17,7 +17,9 @@ from tests.lab.builders import a_uuid
         ({'max_io_ops_per_host': ''}, ["max_io_ops_per_host: ''"]),
     ],
 )
-def test_metadata_that_is_no_number(cloud, caplog, metadata, told):
+def test_aggregate_metadata_that_is_no_number_is_logged_once(
+    cloud, caplog, metadata, told
+):
     """A metadata value that is no number of the right kind cannot override an option.
     The log says so once."""
     cloud.add_aggregate(1, ['h1'], **metadata)
@@ -35,7 +37,7 @@ def ids(aggregates):
     return [aggregate.id for aggregate in aggregates.all()]
 
 
-def test_the_api_database_fails(cloud, caplog):
+def test_the_last_aggregates_stay_while_the_api_database_fails(cloud, caplog):
     """The last aggregates stay in use while the API database fails. The log has one
     warning, and one line when the failure is over."""
     caplog.set_level('INFO')
@@ -66,7 +68,7 @@ def test_the_api_database_fails(cloud, caplog):
     ]
 
 
-def test_the_api_database_has_never_answered(cloud):
+def test_aggregates_are_unavailable_before_the_api_database_answers(cloud):
     """Before the first answer there are no aggregates to use."""
     aggregates = cloud.reader().aggregates
     cloud.sql('api', 'DROP TABLE aggregates')

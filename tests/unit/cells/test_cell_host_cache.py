@@ -27,14 +27,14 @@ from tests.lab.nova_databases import NOW
         ([' '], 0),
     ],
 )
-def test_lowest_version(versions, lowest):
+def test_lowest_version_skips_versions_that_are_no_numbers(versions, lowest):
     """The lowest version of all services. A version that is no number does not
     count."""
     rows = [SimpleNamespace(version=version, forced_down=0) for version in versions]
     assert lowest_version(rows) == lowest
 
 
-def test_a_service_that_is_forced_down():
+def test_lowest_version_skips_services_forced_down():
     """A service that is forced down does not count, as in nova."""
     rows = [
         SimpleNamespace(version=61, forced_down=1),
@@ -54,7 +54,7 @@ def set_free_ram(cloud, ram):
     cloud.sql('cell1', f'UPDATE compute_nodes SET free_ram_mb = {ram}')
 
 
-def test_a_refresh_without_changes(two_cells, cache):
+def test_a_refresh_without_changes_reports_no_host(two_cells, cache):
     """The mapping of hosts stays the same object, and no host is reported."""
     first = cache.refresh(NOW)
     second = cache.refresh(NOW, known_version=first.version)
@@ -65,7 +65,7 @@ def test_a_refresh_without_changes(two_cells, cache):
     assert (second.changed, second.freed, second.changed_rows) == (set(), set(), 0)
 
 
-def test_a_refresh_whose_result_was_dropped(two_cells, cache):
+def test_a_refresh_reports_changes_since_the_version_of_the_caller(two_cells, cache):
     """The next refresh reports the changes since the version that the caller knows,
     also if another refresh in between has read some of them."""
     first = cache.refresh(NOW)
@@ -80,7 +80,7 @@ def test_a_refresh_whose_result_was_dropped(two_cells, cache):
     assert (fourth.changed, fourth.freed) == (set(), set())
 
 
-def test_a_service_that_is_late(two_cells, cache):
+def test_a_host_is_reported_when_the_service_counts_as_down(two_cells, cache):
     """The host is reported as soon as its service counts as down, though no row has
     changed."""
     first = cache.refresh(NOW)
@@ -89,7 +89,9 @@ def test_a_service_that_is_late(two_cells, cache):
     assert not second.hosts[a_uuid('h1')].service.up
 
 
-def test_pending_instances_on_a_host_that_shows_them(two_cells, cache, tmp_path):
+def test_pending_instances_and_hosts_are_read_on_the_same_connection(
+    two_cells, cache, tmp_path
+):
     """The rows of pending instances and the hosts are read on one connection, since
     each further connection may lead to a database that lags behind."""
     engine = cache.cell.database.engine
@@ -107,7 +109,7 @@ def test_pending_instances_on_a_host_that_shows_them(two_cells, cache, tmp_path)
     assert refresh.hosts[a_uuid('h1')].free_ram_mb == 1000
 
 
-def test_pending_instances(two_cells, cache):
+def test_rows_of_pending_instances_are_read_even_if_deleted(two_cells, cache):
     """The rows of pending instances are read, deleted instances included."""
     engine = two_cells.engines['cell1']
     two_cells.add(engine, tables.instances, uuid='here', host='h1', deleted=0)

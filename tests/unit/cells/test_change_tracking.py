@@ -149,7 +149,9 @@ def statements(base):
         ('UPDATE things SET id = 5 WHERE id = 2', {2, 5}, [5], [1, 3, 5, BUCKET_SIZE]),
     ],
 )
-def test_changes(any_database, base, change, changed, built, names):
+def test_a_reading_returns_changed_ids_and_builds_changed_rows_only(
+    any_database, base, change, changed, built, names
+):
     """A reading returns the ids of rows that are new, changed or gone, and builds the
     values of new and changed rows only."""
     table = Names(base)
@@ -163,7 +165,7 @@ def test_changes(any_database, base, change, changed, built, names):
     assert table.read(base) == set()
 
 
-def test_a_change_that_is_taken_back(any_database, base):
+def test_a_change_and_the_change_back_are_both_noticed(any_database, base):
     """Both changes are noticed."""
     table = Names(base)
     table.read(base)
@@ -173,7 +175,7 @@ def test_a_change_that_is_taken_back(any_database, base):
         assert table.values[1] == name
 
 
-def test_rows_that_must_have_a_value(any_database, base):
+def test_a_row_that_loses_the_required_value_counts_as_gone(any_database, base):
     """A row that gets another value counts as gone."""
     sql(base, "UPDATE things SET kind = 'b' WHERE id = 3")
     table = Names(base, kind='a')
@@ -183,7 +185,7 @@ def test_rows_that_must_have_a_value(any_database, base):
     assert sorted(table.values) == [2, BUCKET_SIZE]
 
 
-def test_computed_columns(any_database, base):
+def test_a_changed_computed_column_changes_the_row(any_database, base):
     """The change of a computed column changes the row."""
 
     def is_large(table):
@@ -200,7 +202,7 @@ def test_computed_columns(any_database, base):
     assert sorted(large) == [3, BUCKET_SIZE]
 
 
-def test_a_reading_that_fails(any_database, base):
+def test_a_failed_reading_keeps_all_values_and_loses_no_change(any_database, base):
     """All values stay as they were, and the next reading notices the change."""
     table = Names(base)
     table.read(base)
@@ -221,7 +223,7 @@ def test_a_reading_that_fails(any_database, base):
     assert set(table.values.values()) == {'x'}
 
 
-def test_a_column_that_comes(any_database, base):
+def test_an_added_column_is_read_after_reflecting_the_table(any_database, base):
     """A column that a migration adds is read with all rows, once the table is looked at
     again. Until then the column is NULL."""
     table = ChangeTrackedTable(base, 'things', ('name', 'size'), plain_row)
@@ -234,7 +236,7 @@ def test_a_column_that_comes(any_database, base):
     assert table.values[1].size == 7
 
 
-def test_stale_buckets_are_read_alone(with_digests, base):
+def test_only_stale_buckets_are_read(with_digests, base):
     """A reading without changes is one statement. A change costs a statement for its
     bucket."""
     table = Names(base)
@@ -255,7 +257,9 @@ def test_stale_buckets_are_read_alone(with_digests, base):
     ('buckets', 'ranges'),
     [(MAX_STALE_BUCKETS - 1, MAX_STALE_BUCKETS - 1), (MAX_STALE_BUCKETS, 0)],
 )
-def test_many_stale_buckets(with_digests, base, engine, buckets, ranges):
+def test_many_stale_buckets_cause_a_reading_of_the_whole_table(
+    with_digests, base, engine, buckets, ranges
+):
     """From a number of stale buckets on, the whole table is read."""
     rows = [{'id': number * BUCKET_SIZE, 'name': 'x'} for number in range(buckets)]
     table = Names(base)
@@ -281,7 +285,7 @@ def test_many_stale_buckets(with_digests, base, engine, buckets, ranges):
         ('sqlite', (3, 40), None),
     ],
 )
-def test_databases_with_digests(name, version, division):
+def test_digests_are_used_on_mysql_and_since_postgresql_11(name, version, division):
     """PostgreSQL has 64-bit hashes of texts from version 11 on."""
     dialect = SimpleNamespace(name=name, server_version_info=version)
     functions = digest_functions(dialect)

@@ -54,14 +54,14 @@ def test_a_key_is_made_of_weights(text, key, padded_key):
     ('text', 'is_asked'),
     [('p1', False), ('Zürich', False), ('zürich', True), ('tab\t', True)],
 )
-def test_the_database_is_asked_for_rare_texts_alone(text, is_asked):
+def test_the_database_is_asked_only_for_weights_of_rare_texts(text, is_asked):
     """Requests with printable ASCII or stored texts ask the database nothing."""
     server = Server()
     TextWeights(UPPER, ' ', server.weights).collation(STORED).key(text)
     assert bool(server.asked) == is_asked
 
 
-def test_the_prefix_of_a_like(cloud):
+def test_the_trait_prefix_is_found_in_any_case_on_sqlite(cloud):
     """On SQLite, LIKE ignores the case of ASCII letters."""
     cloud.add_aggregate(1, ['h1'], **{'TRAIT:CUSTOM_X': 'required'})
     cloud.add_aggregate(2, ['h1'], **{'TRAIT:CUSTOM_X': 'Required'})

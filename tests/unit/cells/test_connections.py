@@ -41,7 +41,7 @@ def tracked(asked, seconds=60):
 
 
 @pytest.mark.parametrize('said', [b'', b'\xff\xff\x00\x00x'])
-def test_nobody_waits_on_a_line_that_is_cut(server, said):
+def test_abort_ends_the_wait_for_a_silent_database_server(server, said):
     """abort() ends a wait for a silent server, and for a server in the middle of an
     answer."""
     asked = engine(server)
@@ -73,7 +73,7 @@ GREETING = said(b'R', bytes(4)) + b''.join(
 
 
 @pytest.mark.parametrize('driver', [PSYCOPG2, PSYCOPG])
-def test_a_probe_that_ends_early_ends_what_is_waited_for(server, driver):
+def test_a_failed_probe_aborts_postgresql_operations_in_progress(server, driver):
     """A probe may fail by libpq's connect_timeout before the timeout of probes. The
     probe aborts the operations in progress then, too: PostgreSQL drivers have no
     timeout for an answer."""
@@ -97,7 +97,7 @@ def test_a_probe_that_ends_early_ends_what_is_waited_for(server, driver):
 
 
 @pytest.mark.parametrize('driver', [MYSQL, PSYCOPG2, PSYCOPG])
-def test_nobody_begins_anew_whose_time_is_over(server, driver):
+def test_an_operation_past_the_timeout_opens_no_connection(server, driver):
     """After its timeout, an operation opens no connection, not even the first."""
     asked = engine(server, driver)
     error = pytest.raises(sa_exc.OperationalError, match='no answer within 0 s')
@@ -105,7 +105,7 @@ def test_nobody_begins_anew_whose_time_is_over(server, driver):
         asked.connect()
 
 
-def test_mysql_without_the_package_for_its_passwords(server, monkeypatch):
+def test_a_missing_package_for_mysql_passwords_is_named(server, monkeypatch):
     """MySQL 8 requires PyMySQL to encrypt passwords on connections without TLS. If the
     package for the encryption is missing, the error names it."""
     monkeypatch.setattr(pymysql._auth, '_have_cryptography', False)
@@ -121,7 +121,7 @@ def test_mysql_without_the_package_for_its_passwords(server, monkeypatch):
         asked.connect()
 
 
-def test_nothing_is_left_of_a_failure():
+def test_a_failed_connection_is_freed_without_the_garbage_collector():
     """A connection that fails is freed at once, without the garbage collector."""
     with socket.create_server(('127.0.0.1', 0)) as away:
         asked = engine(away)
@@ -140,7 +140,7 @@ def test_nothing_is_left_of_a_failure():
     assert left == []
 
 
-def test_what_tls_needs_is_made_once():
+def test_connections_without_tls_parameters_share_a_tls_context():
     """Connections share a TLS context unless the URL has TLS parameters."""
     one = SharedContextConnection(defer_connect=True)
     two = SharedContextConnection(defer_connect=True)
@@ -152,7 +152,7 @@ def test_what_tls_needs_is_made_once():
     assert told.ctx.verify_mode is ssl.CERT_REQUIRED
 
 
-def test_what_is_asked_meanwhile():
+def test_a_nested_operation_belongs_to_the_outer_operation():
     """An operation within an operation of the same thread belongs to the outer
     operation. Operations of other threads do not."""
     connections = TrackedConnections(60)

@@ -107,7 +107,9 @@ DEADLOCK = db_exc.DBDeadlock(mysql(1213, 'Deadlock found'))
         ('write', [LOST], 1, 'Lost connection'),
     ],
 )
-def test_what_is_done_again(database, operation, errors, begun, why):
+def test_reads_are_repeated_if_useful_and_writes_only_if_refused(
+    database, operation, errors, begun, why
+):
     """A read is repeated once if a new connection may help, and once if reflecting the
     tables again may help. A lost write may have succeeded, so a write is repeated only
     if the server has refused it."""
@@ -121,7 +123,7 @@ def test_what_is_done_again(database, operation, errors, begun, why):
     assert work.begun == begun
 
 
-def test_what_has_been_given_up(database, monkeypatch):
+def test_new_operations_fail_while_the_circuit_is_open(database, monkeypatch):
     """While the circuit is open, new operations fail with the reason. An operation in
     progress may end."""
     work = Troubled()
@@ -144,7 +146,7 @@ def test_what_has_been_given_up(database, monkeypatch):
     assert error.value.is_over(10)
 
 
-def test_one_slow_read(database, caplog):
+def test_a_slow_read_among_answered_reads_keeps_the_circuit_closed(database, caplog):
     """One slow read does not open the circuit while further reads are answered."""
     began = time.monotonic()
     assert database.read(Troubled()) == 'done'

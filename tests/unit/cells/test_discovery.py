@@ -90,7 +90,7 @@ def test_new_computes_are_mapped(cloud, said):
     )
 
 
-def test_cells_are_looked_up_each_time(cloud):
+def test_hosts_of_new_and_disabled_cells_are_mapped(cloud):
     """As in nova, hosts of new cells and of disabled cells are mapped, too."""
     add(cloud, 'h1')
     add(cloud, 'h2', 'cell2')
@@ -119,7 +119,7 @@ def test_cells_are_looked_up_each_time(cloud):
         ("binary = 'nova-conductor'", 'ctl2'),
     ],
 )
-def test_one_scheduler_leads(cloud, said, change, leader):
+def test_only_the_leading_scheduler_discovers_hosts(cloud, said, change, leader):
     """The leader is the first host by name whose scheduler is up and enabled. All other
     schedulers do nothing, and without a leader no scheduler does."""
     cloud.sql('cell1', f"UPDATE services SET {change} WHERE host = 'ctl1'")
@@ -137,7 +137,7 @@ def test_one_scheduler_leads(cloud, said, change, leader):
     assert said() == ['Discovered 1 new hosts: cell1:h1']
 
 
-def test_somebody_else_is_faster(cloud, said):
+def test_a_host_mapped_by_another_process_is_skipped(cloud, said):
     """Another process may map a host between the reading and the writing. The discovery
     logs no error, and maps the remaining hosts."""
     add(cloud, 'h1')
@@ -168,7 +168,7 @@ def test_somebody_else_is_faster(cloud, said):
         ),
     ],
 )
-def test_a_database_that_fails(cloud, said, where, table, why):
+def test_a_failed_discovery_logs_the_reason(cloud, said, where, table, why):
     """One line says why nothing is discovered, or in which cell."""
     cloud.sql(where, f'DROP TABLE {table}')
     discover(cloud)

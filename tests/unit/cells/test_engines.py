@@ -58,7 +58,9 @@ TWO = 'rabbit://u1:p1@h1:5672,u2:p2@[fd00::2]:5673/vhost'
         ),
     ],
 )
-def test_templates_are_filled_from_our_own_connection(template, own, url, why, caplog):
+def test_url_templates_are_filled_from_the_database_connection(
+    template, own, url, why, caplog
+):
     """Templates are filled as in nova (``functional/test_cells.py`` compares the two).
     An invalid template stays unfilled: the log names the cell and the mistake, without
     secrets."""
@@ -135,7 +137,7 @@ def test_templates_are_filled_from_our_own_connection(template, own, url, why, c
         ('sqlite:///db', 2.5, {}),
     ],
 )
-def test_a_silent_server_is_not_waited_for(url, patience, query):
+def test_drivers_get_timeouts_except_for_timeouts_in_the_url(url, patience, query):
     """Drivers get timeouts in whole seconds. Timeouts in the URL stay."""
     engine = connect(database_options(), url, 'cell c1', patience=patience).engine
     assert dict(engine.url.query) == query
@@ -148,7 +150,7 @@ def test_a_silent_server_is_not_waited_for(url, patience, query):
 @pytest.mark.parametrize(
     'driver', ['postgresql+psycopg2', 'postgresql+psycopg', 'mysql+pymysql']
 )
-def test_a_server_that_is_not_there_yet(driver, caplog):
+def test_a_refused_connection_is_retried_max_retries_times(driver, caplog):
     """The connection is retried max_retries times."""
     with socket.create_server(('127.0.0.1', 0)) as away:
         url = f'{driver}://u:s3cret@127.0.0.1:{away.getsockname()[1]}/db'
@@ -175,7 +177,7 @@ def test_a_server_that_is_not_there_yet(driver, caplog):
         ('mysql+mysqldb://u:s3cret@h/db', 'MySQLdb', 'install MySQLdb'),
     ],
 )
-def test_a_driver_that_is_not_installed(url, driver, why, monkeypatch):
+def test_the_error_of_a_missing_driver_names_the_package(url, driver, why, monkeypatch):
     """The error names the driver, and the extra that installs it."""
     monkeypatch.setitem(sys.modules, driver, None)
     with pytest.raises(

@@ -21,7 +21,7 @@ def row(cloud, columns):
     return row
 
 
-def test_joining_makes_the_row(cloud, heart):
+def test_registering_a_new_scheduler_creates_the_service_record(cloud, heart):
     """A new scheduler registers as nova-scheduler, with the newest version of all
     further services. Every report raises the count by 1 and writes the time. A row
     deleted by an operator comes back."""
@@ -43,7 +43,7 @@ def test_joining_makes_the_row(cloud, heart):
 
 
 @pytest.mark.parametrize(('others', 'version'), [([66], 66), ([], 60)])
-def test_joining_again_keeps_the_row(cloud, heart, others, version):
+def test_a_restarted_scheduler_keeps_the_service_record(cloud, heart, others, version):
     """A restarted scheduler keeps the row, also a row of nova-scheduler. Values set by
     an operator stay, and so does the version if no further service has a version."""
     before = {
@@ -59,7 +59,7 @@ def test_joining_again_keeps_the_row(cloud, heart, others, version):
     assert row(cloud, 'report_count, version, disabled') == (7, version, True)
 
 
-def test_a_dead_cell_says_nothing(cloud, heart, caplog):
+def test_versions_of_all_other_cells_count_when_a_cell_fails(cloud, heart, caplog):
     """The versions in all other cells count, and the log names the failed cell."""
     cloud.add_service('h1', cloud.engines['cell1'], version=61)
     cloud.sql('cell2', 'DROP TABLE services')
@@ -71,7 +71,7 @@ def test_a_dead_cell_says_nothing(cloud, heart, caplog):
     ]
 
 
-def test_a_failure_is_logged_once(cloud, heart, caplog):
+def test_a_heartbeat_failure_is_logged_once(cloud, heart, caplog):
     """The log has one line when the database fails, and one line after the next
     answer."""
     caplog.set_level('INFO')
@@ -93,7 +93,7 @@ def test_a_failure_is_logged_once(cloud, heart, caplog):
     ]
 
 
-def test_the_version_of_the_deployment_changes(cloud, heart):
+def test_the_service_record_follows_the_newest_service_version(cloud, heart):
     """The row follows the newest version of all services except schedulers, so an
     upgrade of nova needs no restart. The version stays if no service has a version."""
     cloud.add_service('h1', cloud.engines['cell1'], version=61)
@@ -111,7 +111,7 @@ def test_the_version_of_the_deployment_changes(cloud, heart):
     assert row(cloud, 'version') == (61,)
 
 
-def test_a_cell_that_is_away_meanwhile(cloud, heart, caplog):
+def test_the_version_is_not_lowered_while_a_cell_does_not_answer(cloud, heart, caplog):
     """The version is not lowered while the cell with the newest services does not
     answer. The log names the cell once."""
     cloud.add_service('h1', cloud.engines['cell1'], version=61)
@@ -139,7 +139,7 @@ def test_a_report_asks_no_cell(cloud, heart):
     assert row(cloud, 'report_count') == (1,)
 
 
-def test_no_database_to_update_the_version_in(cloud, heart):
+def test_a_failure_to_write_the_version_is_not_raised(cloud, heart):
     """A failure to write the version is not raised: the heartbeat reports it."""
     heart.register()
     cloud.sql('cell1', 'ALTER TABLE services RENAME TO away')

@@ -33,7 +33,9 @@ from tests.lab.nova_databases import NOW, hosts_of
         (Destination(cell_uuid=a_uuid('cell9')), {}),
     ],
 )
-def test_hosts_of_the_requested_cell_or_of_all(two_cells, destination, found):
+def test_a_request_gets_hosts_of_the_requested_cell_or_of_all_cells(
+    two_cells, destination, found
+):
     """An instance stays in the same cell unless a cross-cell move is allowed. Every
     host names its cell."""
     hosts = hosts_of(two_cells.reader(), a_request(requested_destination=destination))
@@ -42,7 +44,7 @@ def test_hosts_of_the_requested_cell_or_of_all(two_cells, destination, found):
         assert host.cell_uuid == a_uuid(found[name])
 
 
-def test_rows_that_are_no_hosts(cloud, caplog):
+def test_nodes_deleted_or_without_service_or_report_are_left_out(cloud, caplog):
     """Deleted nodes, nodes without a nova-compute, and nodes without a report are left
     out. The service record tells whether the host is disabled."""
     engine = cloud.engines['cell1']
@@ -87,7 +89,7 @@ def test_rows_that_changed_are_counted(two_cells):
         ({'forced_down': True}, False),
     ],
 )
-def test_service_is_up(cloud, changes, up):
+def test_a_service_is_up_after_a_timely_report_unless_forced_down(cloud, changes, up):
     """A service is up after a timely report, unless forced down."""
     cloud.add_host('h1', service=False)
     cloud.add_service('h1', cloud.engines['cell1'], **changes)
@@ -108,7 +110,9 @@ def test_service_is_up(cloud, changes, up):
         (None, {}, True),
     ],
 )
-def test_hosts_that_become_freer(two_cells, table, changes, is_freer):
+def test_the_snapshot_tells_when_a_host_became_freer(
+    two_cells, table, changes, is_freer
+):
     """The snapshot tells when a host was seen to be freer, new, or changed in the
     service record. Hosts of the first reading do not count."""
     reader = two_cells.reader()
@@ -132,7 +136,7 @@ def test_hosts_that_become_freer(two_cells, table, changes, is_freer):
     assert reader.snapshot().host_snapshot.freed == freed
 
 
-def test_aggregates_that_change(two_cells):
+def test_changed_aggregates_settle_after_the_lag_of_placement(two_cells):
     """Placement may lack a change of aggregates for several seconds after the scheduler
     has read the change."""
     reader = two_cells.reader()
@@ -156,7 +160,7 @@ def in_zones(*zones, forbidden=()):
     return a_request(requested_destination=destination)
 
 
-def test_hosts_that_have_left_an_aggregate(two_cells):
+def test_hosts_that_just_left_a_needed_aggregate_are_left_out(two_cells):
     """Hosts just gone from a needed aggregate are left out, and so are hosts just added
     to a forbidden aggregate: Placement may still offer the hosts. A host in the needed
     aggregate in Placement only stays."""
@@ -190,7 +194,7 @@ def test_hosts_that_have_left_an_aggregate(two_cells):
     assert offered(in_zones([agg1]), seen + AGGREGATES_LAG_S) == {'h1', 'h2'}
 
 
-def test_aggregates(two_cells):
+def test_hosts_have_the_metadata_and_zone_of_aggregates(two_cells):
     """A host has the metadata of its aggregates, the availability zone included."""
     two_cells.add_aggregate(1, ['h1', 'h2', 'unknown'], ssd='true')
     two_cells.add_aggregate(2, ['h2'], availability_zone='az2')
@@ -253,7 +257,9 @@ def away(cloud, *cells):
         (['cell1'], {'force_nodes': ('h1',)}, NO_CELL),
     ],
 )
-def test_a_named_host_that_is_not_found(two_cells, gone, fields, error):
+def test_a_missing_named_host_is_refused_unless_a_cell_is_silent(
+    two_cells, gone, fields, error
+):
     """A host in no cell is refused before Placement is asked. A host possibly in a
     silent cell is not refused."""
     away(two_cells, *gone)
@@ -291,7 +297,9 @@ def a_rebuild(*hosts, uuids=(REBUILT,), nodes=()):
         (a_rebuild('nobody'), False),
     ],
 )
-def test_an_instance_is_on_the_forced_host(two_cells, fields, is_there):
+def test_the_row_tells_if_an_instance_is_on_the_forced_host(
+    two_cells, fields, is_there
+):
     """The row of the instance has the host, and the node if the request forces one. A
     request without such a host reads no database."""
     engine = two_cells.engines['cell1']
@@ -318,7 +326,9 @@ def test_an_instance_is_on_the_forced_host(two_cells, fields, is_there):
         ('cell2', a_rebuild(nodes=('h1',)), nullcontext(True)),
     ],
 )
-def test_an_instance_of_a_silent_cell(two_cells, gone, fields, answer):
+def test_only_a_silent_cell_of_the_instance_delays_a_rebuild(
+    two_cells, gone, fields, answer
+):
     """A rebuild in a cell that does not answer has to wait. Other cells do not
     matter."""
     two_cells.add(
@@ -348,7 +358,7 @@ def test_an_instance_of_a_silent_cell(two_cells, gone, fields, answer):
     ],
 )
 @pytest.mark.parametrize('instances', [False, True])
-def test_cells_that_are_away(
+def test_hosts_of_a_silent_cell_are_left_out(
     two_cells, caplog, gone, uuids, destination, found, instances
 ):
     """The hosts of a silent cell are left out. Without further hosts the request fails,
@@ -370,7 +380,7 @@ def test_cells_that_are_away(
         assert f'Failed to get computes for cell {a_uuid(cell)}' in caplog.text
 
 
-def test_a_cell_that_fails_at_a_renewal(two_cells):
+def test_hosts_of_a_failed_cell_count_once_the_cell_answers_again(two_cells):
     """The hosts of the cell stay in memory, and count again as soon as the cell
     answers."""
     reader = two_cells.reader()
@@ -396,7 +406,7 @@ class Interrupted(DatabaseServiceGroup):
         return super().down(binary, services)
 
 
-def test_a_reading_that_does_not_end(two_cells, caplog):
+def test_a_cell_with_an_endless_reading_is_left_out(two_cells, caplog):
     """A cell with an endless reading is left out of the next readings, and returns
     after the end of the reading."""
     stuck = threading.Event()
@@ -423,7 +433,7 @@ def test_a_reading_that_does_not_end(two_cells, caplog):
     assert caplog.messages == [f'Timeout getting computes for cell {a_uuid("cell1")}']
 
 
-def test_a_reading_that_is_cut(cloud):
+def test_a_cut_reading_is_repeated_without_losing_changes(cloud):
     """The reading is repeated, and changes read by the first try are not lost."""
     failures = []
 
@@ -461,7 +471,9 @@ VERSION_73 = {'version': 73}
         ([{'version': None}], [VERSION_73], 73),
     ],
 )
-def test_the_oldest_nova_compute(cloud, cell1, cell2, least, caplog):
+def test_the_minimum_version_covers_disabled_but_not_silent_cells(
+    cloud, cell1, cell2, least, caplog
+):
     """The minimum version covers all cells, including disabled cells: operators upgrade
     disabled cells, too. Services forced down or deleted do not count, nor do services
     of a silent cell: the cell gets no instances."""
@@ -479,7 +491,7 @@ def test_the_oldest_nova_compute(cloud, cell1, cell2, least, caplog):
         assert 'Failed to get computes for cell' in caplog.text
 
 
-def test_a_request_that_goes_by_another_version(two_cells):
+def test_a_request_with_an_outdated_minimum_version_fails(two_cells):
     """A request with an outdated minimum version fails when the hosts are read. The
     next request gets the new version."""
     reader = two_cells.reader()

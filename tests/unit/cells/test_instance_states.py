@@ -32,7 +32,9 @@ def add_mapping(cloud, cell_id):
     [(None, InstanceState(building=True)), (1, InstanceState(gone=True))],
     ids=['before it has a cell', 'in cell0'],
 )
-def test_without_a_cell(cloud, reader, cell_id, state):
+def test_the_mapping_tells_the_state_of_an_instance_without_a_cell(
+    cloud, reader, cell_id, state
+):
     """Every instance has a mapping. The mapping alone tells of a build in progress, and
     of a build that was refused."""
     assert find(reader) is None
@@ -86,7 +88,9 @@ def test_without_a_cell(cloud, reader, cell_id, state):
         ),
     ],
 )
-def test_in_a_cell(cloud, reader, row, migrations, state):
+def test_state_of_an_instance_comes_from_row_migrations_and_providers(
+    cloud, reader, row, migrations, state
+):
     """The state comes from the row of the instance, its migrations, and the hosts of
     the providers."""
     add_mapping(cloud, 2)
@@ -99,7 +103,7 @@ def test_in_a_cell(cloud, reader, row, migrations, state):
     assert find(reader) == InstanceState(hosts=frozenset({'one'}), **state)
 
 
-def test_a_claim_in_another_cell(cloud, reader):
+def test_the_host_of_a_claim_is_found_in_another_cell(cloud, reader):
     """A new instance may have claims in two cells. The host of a claim is found in
     either cell."""
     add_mapping(cloud, 2)
@@ -121,7 +125,9 @@ def test_a_claim_in_another_cell(cloud, reader):
         ('resize', 'done', set()),
     ],
 )
-def test_after_an_evacuation(cloud, reader, kind, status, hosts):
+def test_a_host_counts_as_evacuated_until_the_migration_completes(
+    cloud, reader, kind, status, hosts
+):
     """An evacuation is done until the source is back, and completed afterwards."""
     add_mapping(cloud, 2)
     cell = cloud.engines['cell1']
@@ -139,7 +145,7 @@ def test_after_an_evacuation(cloud, reader, kind, status, hosts):
 
 
 @pytest.mark.parametrize('cell_id', [2, 99], ids=['no row', 'no such cell'])
-def test_nobody_knows(cloud, reader, cell_id):
+def test_the_state_of_an_instance_without_a_row_is_unknown(cloud, reader, cell_id):
     """Without a row the state is unknown."""
     add_mapping(cloud, cell_id)
     with pytest.raises(DatabaseUnavailable):

@@ -83,9 +83,7 @@ def asked_for(cloud, filters, fields):
         (['DifferentHostFilter'], {'hints': {'different_host': ['h2-1']}}, ['h2-1']),
     ],
 )
-def test_a_request_that_names_instances_has_those_read_alone(
-    full, filters, fields, names
-):
+def test_only_the_instances_named_in_a_request_are_read(full, filters, fields, names):
     """The named instances are read by UUID, in one query a cell, no matter how many
     instances the cell has."""
     statements = asked_for(full, filters, fields)
@@ -112,13 +110,13 @@ def test_a_request_that_names_instances_has_those_read_alone(
         ),
     ],
 )
-def test_who_looks_at_no_instances_has_none_read(full, filters, fields):
+def test_no_instances_are_read_if_no_filter_needs_instances(full, filters, fields):
     """No instances are read for inactive filters, nor for filters of the hosts of a
     group. A hint beyond the character set of databases reaches no database."""
     assert asked_for(full, filters, fields) == []
 
 
-def test_a_rebuild_has_its_own_row_read(full):
+def test_a_rebuild_reads_only_the_row_of_the_rebuilt_instance(full):
     """A rebuild reads the row of its instance, and no instances for the filters that
     do not run on a rebuild."""
     fields = {
@@ -143,7 +141,9 @@ def test_a_rebuild_has_its_own_row_read(full):
         ),
     ],
 )
-def test_all_instances_are_read_where_all_count(full, filters, fields, is_grouped):
+def test_instances_are_grouped_by_flavor_if_only_flavors_count(
+    full, filters, fields, is_grouped
+):
     """If only the flavors of instances count, the database sends one instance a
     flavor."""
     (statement, parameters), *_ = asked_for(full, filters, fields)
@@ -163,7 +163,7 @@ def flavors_of(hosts):
     return flavors
 
 
-def test_one_instance_of_each_flavor(full):
+def test_an_instance_of_each_flavor_and_named_instances_are_read(full):
     """The reader reads an instance for each flavor, and the named instances of the
     request."""
     on_hosts(full, 'cell1', ('large', 'h1'), ('large too', 'h1'), ('gone', 'h2'))
@@ -187,7 +187,7 @@ def test_one_instance_of_each_flavor(full):
 
 
 @pytest.mark.parametrize('how', [{'flavors': True}, {'instances': True}])
-def test_a_host_stays_the_same_object_while_its_instances_do(full, how):
+def test_a_host_with_unchanged_instances_stays_the_same_object(full, how):
     """A host with unchanged instances is the same object, so filters and weighers need
     not judge the host again. Requests of the same reading share the mapping."""
     reader = full.reader()
@@ -207,7 +207,7 @@ def test_a_host_stays_the_same_object_while_its_instances_do(full, how):
     assert not after[a_uuid('h3')].instances
 
 
-def test_hosts_and_their_instances_are_forgotten(full):
+def test_hosts_with_instances_are_freed_after_the_last_request(full):
     """Hosts with instances are freed once no request uses them."""
     reader = full.reader()
     hosts = reader.read(None, a_request(), a_needs(instances=True)).hosts
@@ -223,7 +223,7 @@ def test_hosts_and_their_instances_are_forgotten(full):
     ('uuids', 'found'),
     [(None, ['h1', 'h2', 'h3']), ({a_uuid('h1'), a_uuid('x')}, ['h1']), (set(), [])],
 )
-def test_instances_are_read_of_candidates_alone(full, uuids, found):
+def test_instances_are_read_only_on_candidates(full, uuids, found):
     """Instances are read on the candidates of Placement, and on all hosts if Placement
     was not asked."""
     assert [*hosts_of(full.reader(), uuids=uuids, instances=True)] == found
@@ -260,7 +260,7 @@ def mixed(cloud):
         ),
     ],
 )
-def test_what_is_read_of_a_host(mixed, how, found):
+def test_a_host_gets_the_wanted_instances_and_image_properties(mixed, how, found):
     """A host gets the wanted instances, on demand with the properties of the images.
     Metadata that a rebuild has replaced does not count."""
     [host] = hosts_of(mixed.reader(), **how).values()
@@ -291,7 +291,7 @@ def located_hosts(snapshot):
         {'request': a_request().with_requested_destination(cell_uuid=a_uuid('cell1'))},
     ],
 )
-def test_instances_are_located_wherever_they_are(full, how):
+def test_instances_are_located_on_hosts_outside_the_request(full, how):
     """The host of an instance is located even if the request may not go there.
     Instances in a failed cell are not located."""
     full.add_aggregate(1, ['h3'], rack='r')
@@ -311,7 +311,7 @@ def test_instances_are_located_wherever_they_are(full, how):
     assert [*reader.read(uuids, request, needs).located] == ['h1-0']
 
 
-def test_instances_are_located_in_a_cell_that_takes_no_new_ones(full):
+def test_instances_are_located_in_a_disabled_cell(full):
     """A move within a disabled cell sees the hosts of instances in the cell, and
     pending claims on the hosts."""
     full.sql(
@@ -329,7 +329,7 @@ def test_instances_are_located_in_a_cell_that_takes_no_new_ones(full):
     assert claims.of(snapshot) == {host.uuid: (claim,)}
 
 
-def test_many_names_are_asked_for_in_chunks(full):
+def test_many_named_instances_are_read_in_chunks(full):
     """A statement has a bounded number of names. All instances are found."""
     names = []
     for host in HOSTS:
@@ -362,7 +362,7 @@ class Gate:
             assert self.open.wait(10)
 
 
-def test_requests_at_once_share_a_reading(full):
+def test_simultaneous_requests_share_a_reading(full):
     """Requests arriving during a reading share the next reading."""
     reader = full.reader()
     basis = Basis(began=time.monotonic())
@@ -386,7 +386,7 @@ def test_requests_at_once_share_a_reading(full):
         assert {len(host.instances) for host in hosts.values()} == {MANY}
 
 
-def test_a_reading_that_does_not_have_all_hosts(full):
+def test_a_request_for_further_hosts_waits_for_the_next_reading(full):
     """A request for a host outside the current reading waits for the next reading. A
     reading is forgotten once no request needs it."""
     base = full.reader().cells.get(a_uuid('cell1')).database
@@ -406,7 +406,7 @@ def test_a_reading_that_does_not_have_all_hosts(full):
     assert gate.read == 3
 
 
-def test_instances_that_came_while_hosts_were_read_are_seen(full):
+def test_a_reading_of_instances_begins_after_the_hosts_are_read(full):
     """All instances are read after the hosts. A report of the host ends the pending
     claim, so a later reading of instances must find the instance."""
     reader = full.reader()

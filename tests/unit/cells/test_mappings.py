@@ -57,7 +57,9 @@ def names_of(cells):
         ),
     ],
 )
-def test_renewal(two_cells, change, cells, found, closed):
+def test_changed_cell_mappings_count_after_the_next_renewal(
+    two_cells, change, cells, found, closed
+):
     """A change of the cell mappings counts from the next renewal on. Connections to
     unused databases are closed. cell0 is left out."""
     reader = two_cells.reader()
@@ -76,7 +78,7 @@ def test_renewal(two_cells, change, cells, found, closed):
 @pytest.mark.parametrize(
     'url', ['nonsense', 'no+such://h/db', 'mysql+pymysql://h:None/db', '']
 )
-def test_a_url_that_cannot_be_used(two_cells, url, caplog):
+def test_a_cell_with_an_unusable_url_is_left_out(two_cells, url, caplog):
     """A cell with an unusable URL is left out, and the log names the cell without the
     URL. All other cells stay."""
     reader = two_cells.reader()
@@ -91,7 +93,7 @@ def test_a_url_that_cannot_be_used(two_cells, url, caplog):
     assert line.startswith('A cell is left out: cell cell1 = (not shown): unusable: ')
 
 
-def test_mappings_that_are_not_used(cloud):
+def test_releasing_unused_mappings_closes_no_database_in_use(cloud):
     """Mappings that were only read share the databases in use, hence their circuit
     breakers. Releasing the mappings closes no database in use."""
     cloud.cells.refresh()
@@ -135,7 +137,7 @@ def to_cell2(**fields):
 
 
 @pytest.mark.parametrize(('disabled', 'later'), [(False, ['h1', 'h2']), (True, ['h1'])])
-def test_a_cell_that_is_new_to_us(late, disabled, later):
+def test_a_request_that_names_a_new_cell_finds_the_hosts(late, disabled, later):
     """A request that names a new cell finds its hosts, and so do later requests. In a
     disabled cell, only moves within the cell find hosts."""
     reader, map_cell2 = late
@@ -157,7 +159,7 @@ FORCED = a_request(force_hosts=('h2',))
         to_cell2(host='h2'),
     ],
 )
-def test_a_host_in_a_new_cell(late, asked):
+def test_the_new_cell_of_a_named_host_is_looked_up_and_read(late, asked):
     """The new cell of a named host is looked up, and read before the request needs the
     host, even if other requests have read the cells in between."""
     reader, map_cell2 = late
@@ -168,7 +170,7 @@ def test_a_host_in_a_new_cell(late, asked):
     assert [*found] == ['h2']
 
 
-def test_a_cell_that_nobody_knows(cloud, late, monkeypatch):
+def test_an_unknown_cell_is_looked_up_once_per_interval(cloud, late, monkeypatch):
     """Many requests with an unknown cell read the mappings once, and again after an
     interval. A host without a mapping does not read the cell mappings."""
     reader, map_cell2 = late

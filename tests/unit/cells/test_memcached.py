@@ -33,7 +33,7 @@ def read(data):
 
 
 @pytest.mark.parametrize('protocol', range(pickle.HIGHEST_PROTOCOL + 1))
-def test_all_else_is_none(protocol, tmp_path, caplog):
+def test_only_keys_of_services_are_unpickled(protocol, tmp_path, caplog):
     """Keys of services are read in every pickle protocol. Of a different value nothing
     is run, and the log names the refused function."""
     assert read(pickle.dumps(WRITTEN, protocol)) == WRITTEN
@@ -58,7 +58,7 @@ def test_all_else_is_none(protocol, tmp_path, caplog):
         b'P1\n.',
     ],
 )
-def test_what_a_hand_may_write(data):
+def test_handwritten_pickles_are_refused(data):
     """Globals in every spelling, extension codes, persistent ids and garbage are
     refused."""
     assert read(data) is None
@@ -71,13 +71,13 @@ def made(backend):
     return region
 
 
-def test_python_binary_memcached():
+def test_python_binary_memcached_uses_the_safe_unpickler():
     pytest.importorskip('bmemcached')
     [server] = made('dogpile.cache.bmemcached').actual_backend.client.servers
     assert server.unpickler is SafeUnpickler
 
 
-def test_pymemcache(tmp_path):
+def test_pymemcache_uses_the_safe_unpickler(tmp_path):
     """pymemcache writes the usual format, and reads the format with the safe
     unpickler."""
     backend = made('dogpile.cache.pymemcache').actual_backend
@@ -96,7 +96,7 @@ def test_pymemcache(tmp_path):
     assert client.serde is backend.serde
 
 
-def test_what_dogpile_pickles(tmp_path):
+def test_values_pickled_by_dogpile_are_read_with_the_safe_unpickler(tmp_path):
     """Values pickled by dogpile itself, as for redis, are read with the safe
     unpickler."""
     region = made('dogpile.cache.memory_pickle')
@@ -107,7 +107,7 @@ def test_what_dogpile_pickles(tmp_path):
     assert not (tmp_path / 'made').exists()
 
 
-def test_a_client_of_its_own_mind(caplog):
+def test_the_log_warns_of_a_client_with_another_unpickler(caplog):
     """pylibmc has its own unpickler. The log warns of such a client."""
     region = made('dogpile.cache.memory')
     region.actual_backend._create_client = object

@@ -80,7 +80,7 @@ def of(cloud, own):
         ('discovery', 'cell1', 'services', 'forced_down'),
     ],
 )
-def test_a_column_that_is_dropped(
+def test_statements_go_on_without_a_dropped_column(
     cloud, reader, own, work, where, table, column, caplog
 ):
     """Statements go on without a dropped column, and without a warning."""
@@ -92,7 +92,7 @@ def test_a_column_that_is_dropped(
     assert max(levels, default=logging.NOTSET) < logging.WARNING
 
 
-def test_a_look_that_finds_nothing_new(cloud, own):
+def test_reflecting_an_unchanged_table_keeps_the_same_object(cloud, own):
     """If no column has changed, tables stay the same objects, and kept statements stay
     valid."""
     before = own.table('services')
@@ -105,7 +105,7 @@ def test_a_look_that_finds_nothing_new(cloud, own):
         own.rows('services', ('host',))
 
 
-def test_a_transaction_sees_one_table(own, cloud):
+def test_a_table_stays_the_same_throughout_a_transaction(own, cloud):
     """A transaction keeps its table even if another thread reflects the table again: a
     statement with both would join the table with itself."""
     own.table('services')

@@ -148,7 +148,7 @@ def row_of(step, flavor=None):
 
 
 @pytest.mark.parametrize(('pending', 'shown'), MOVES.values(), ids=MOVES)
-def test_an_instance_counts_until_its_host_shows_it(pending, shown):
+def test_a_pending_claim_counts_until_the_host_reports_the_instance(pending, shown):
     """A pending claim counts from the choice of the host to the step at which nova-
     compute has written the resources of the instance, or at which the instance can no
     longer go to the host."""
@@ -200,7 +200,9 @@ ARRIVES_S = 20.0
 @pytest.mark.parametrize('steps', LAGGING.values(), ids=LAGGING)
 @pytest.mark.parametrize('lag_s', [0.05, 0.2, 0.5, 2.0])
 @pytest.mark.parametrize('choice_s', [0.1, 0.3, 1.0])
-def test_a_move_counts_while_reads_lag(steps, lag_s, choice_s):
+def test_claim_of_a_move_counts_until_lagging_reads_show_the_arrival(
+    steps, lag_s, choice_s
+):
     """A claim of a move counts until a database that lags behind shows the arrival,
     also where the lag is longer than the time from the task to the choice."""
     clock = ManualClock()
@@ -229,7 +231,7 @@ def with_row(steps):
 
 
 @pytest.mark.parametrize('step', ['building deleting dest', 'deleted - dest deleted'])
-def test_rows_are_read(cloud, step):
+def test_rows_of_claimed_instances_are_read_even_if_deleted(cloud, step):
     """The rows of instances on their way to a host are read, deleted instances
     included."""
     cloud.add_host('dest')
@@ -255,7 +257,7 @@ MOVING = a_uuid('moving')
     (Needs(named=[a_uuid('other')], located=[a_uuid('other')]), False),
     (Needs(), False),
 ])  # fmt: skip
-def test_an_instance_that_a_request_misses(cloud, needs, counts):
+def test_a_claim_counts_where_the_reading_lacks_a_needed_instance(cloud, needs, counts):
     """The instances for a request are read on a connection of their own, which may lead
     to a database that lags behind. The claim of an instance that is missing there
     counts beside this reading."""
@@ -278,7 +280,7 @@ def test_an_instance_that_a_request_misses(cloud, needs, counts):
     assert reader.pending_claims.of(reader.read(None, request, needs)) == {}
 
 
-def test_an_instance_that_has_gone_is_not_missed(cloud):
+def test_the_claim_of_an_instance_seen_as_deleted_does_not_count(cloud):
     """The claim of an instance that was seen as deleted does not count again."""
     cloud.add_host('dest')
     reader = cloud.reader()

@@ -86,7 +86,9 @@ def host(settings=None, **changes):
         ({'ram_allocation_ratio': None}, 'ram_allocation_ratio', 1.0),
     ],
 )
-def test_host(changes, attribute, value, caplog):
+def test_columns_of_a_row_become_the_attributes_of_a_host(
+    changes, attribute, value, caplog
+):
     """The columns of a row become the attributes of nova's HostState. A column that
     cannot be read counts as empty, and the log names node and column."""
     assert getattr(host(**changes), attribute) == value
@@ -94,7 +96,7 @@ def test_host(changes, attribute, value, caplog):
     assert told is (value == {})
 
 
-def test_own_ratio_comes_before_the_initial_one():
+def test_the_ratio_option_counts_before_the_initial_ratio():
     """If a host reports no ratio, the option counts, and if the option is unset, the
     initial ratio."""
     settings = Settings(cpu_allocation_ratio=16.0)
@@ -119,7 +121,7 @@ class Parser:
         return [text]
 
 
-def test_read_when_somebody_looks():
+def test_a_lazy_column_is_parsed_on_the_first_call():
     """A text is parsed on the first call. Hosts with equal texts share the value."""
     column = LazyColumn('column', parse := Parser(), None)
     one = column.of(row('a', 'x'))
@@ -132,7 +134,7 @@ def test_read_when_somebody_looks():
     assert parse.asked == ['x', 'y']
 
 
-def test_remembered_as_long_as_it_is_reported():
+def test_a_parsed_text_is_kept_while_a_host_reports_the_text():
     """A text is parsed once, no matter how many hosts are read how often. A text that
     no host in memory reports is forgotten."""
     column = LazyColumn('column', parse := Parser(), None)
@@ -148,7 +150,7 @@ def test_remembered_as_long_as_it_is_reported():
     assert parse.asked[12_000:] == ['new', 'text1']
 
 
-def test_one_warning_for_a_text(caplog):
+def test_an_unreadable_text_causes_a_single_warning(caplog):
     """A text that cannot be read counts as absent, and the log names its first host."""
     column = LazyColumn('column', Parser(), None)
     hosts = [column.of(row(node, 'broken')) for node in 'aba']
@@ -174,7 +176,9 @@ def test_one_warning_for_a_text(caplog):
         (rows.PCI_STATS, None, None),
     ],
 )
-def test_columns(column, text, why, caplog):
+def test_an_invalid_numa_or_pci_column_is_logged_with_the_host(
+    column, text, why, caplog
+):
     """A host without a value is an ordinary host. A host with an invalid value is named
     in the log."""
     assert not column.of(row('host7', text))()

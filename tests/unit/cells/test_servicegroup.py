@@ -83,7 +83,7 @@ def said(caplog):
     return messages
 
 
-def test_computes_are_up_while_they_have_a_young_key(cloud, memory):
+def test_a_compute_is_up_while_the_memcached_key_is_young(cloud, memory):
     """A compute with a young key is up unless an operator has forced the compute down.
     The time in the row has no effect. The next request sees a change. A request reads
     memcached once a cell."""
@@ -116,7 +116,9 @@ REFUSED = ConnectionRefusedError('refused')
         ('request', REFUSED, 'ConnectionRefusedError: refused'),
     ],
 )
-def test_an_outage(cloud, memory, meets, cut, why, caplog):
+def test_all_computes_are_down_during_a_memcached_outage(
+    cloud, memory, meets, cut, why, caplog
+):
     """The first failure of an outage is logged, and its end. All computes are down in
     between. Computes without keys are no outage as long as the key of the scheduler
     exists."""
@@ -140,7 +142,7 @@ def test_an_outage(cloud, memory, meets, cut, why, caplog):
     assert said(caplog) == [lost, back] * 2
 
 
-def test_the_scheduler_joins(cloud, memory):
+def test_registering_inserts_the_row_and_sets_the_memcached_key(cloud, memory):
     """Registering inserts the row and sets the key. A report renews the key and leaves
     the row unchanged."""
     cloud.cells.refresh()
@@ -180,14 +182,14 @@ KEEPS = 'servicegroup_driver = mc keeps what services report there'
         (f'{MEMORY}tls_enabled = true', '[cache] = unusable: '),
     ],
 )
-def test_a_cache_that_cannot_be_used(load, text, message):
+def test_the_error_of_an_unusable_cache_names_option_or_package(load, text, message):
     """The error names the wrong option, or the missing package."""
     with pytest.raises(ConfigError) as caught:
         cache_region(load(text), DOWN_TIME)
     assert message in str(caught.value)
 
 
-def test_the_region_forgets_after_service_down_time(load, monkeypatch):
+def test_memcached_keys_expire_after_service_down_time(load, monkeypatch):
     """As in nova, a key expires after service_down_time. [cache] expiration_time has no
     effect. Without oslo.cache the error names the missing package."""
     assert cache_region(load(f'{MEMORY}expiration_time = 600'), 7).expiration_time == 7

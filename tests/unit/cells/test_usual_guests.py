@@ -89,7 +89,7 @@ def add_spec(cloud, flavor_id):
     )
 
 
-def test_guests_are_learned(two_cells, make_reader):
+def test_usual_guests_are_learned_from_instances_of_all_cells(two_cells, make_reader):
     """Instances of all cells count by flavor, the most frequent flavors first. Deleted
     instances and instances without a host do not count."""
     boot(two_cells, 'cell1', 7, 2)
@@ -109,7 +109,7 @@ def test_guests_are_learned(two_cells, make_reader):
     assert usual.capacity == {'VCPU': 8.0, 'MEMORY_MB': 2048.0, 'DISK_MB': 1024.0}
 
 
-def test_few_guests_are_learned(two_cells, make_reader):
+def test_only_the_most_frequent_flavors_become_usual_guests(two_cells, make_reader):
     """Each cell sends its most frequent flavors only, and few flavors of all cells
     count."""
     for flavor_id in range(1, MAX_USUAL_GUESTS + 9):
@@ -124,7 +124,7 @@ def test_few_guests_are_learned(two_cells, make_reader):
     assert all('LIMIT' in sql for sql in counting)
 
 
-def test_guests_are_listed(two_cells, make_reader):
+def test_usual_guests_listed_by_the_option_read_no_instances(two_cells, make_reader):
     """The flavors of the option are read by id or name, and instances are not read. A
     flavor that does not exist is left out."""
     two_cells.add(
@@ -139,7 +139,7 @@ def test_guests_are_listed(two_cells, make_reader):
         assert not [sql for sql, _ in statements if 'FROM instances' in sql]
 
 
-def test_guests_are_read_seldom(two_cells, make_reader):
+def test_outdated_usual_guests_are_read_again_in_the_background(two_cells, make_reader):
     """Guests are read again in the background once they are outdated. The same guests
     stay the same object."""
     boot(two_cells, 'cell1', 7, 1)
@@ -166,7 +166,7 @@ def memory_mb(reader):
     return reader.end_reading().capacity['MEMORY_MB']
 
 
-def test_capacity_follows_the_cells(two_cells, make_reader):
+def test_capacity_covers_all_enabled_cells_that_have_answered(two_cells, make_reader):
     """A cell that did not answer counts as soon as it answers, and a cell that answers
     no more counts as before. Further hosts count at the next reading, also for listed
     flavors. A disabled cell does not count."""
@@ -197,7 +197,7 @@ def test_capacity_follows_the_cells(two_cells, make_reader):
     assert memory_mb(reader) == 6144.0
 
 
-def test_guests_stay_during_an_outage(two_cells, make_reader):
+def test_usual_guests_stay_while_the_api_database_fails(two_cells, make_reader):
     """The last guests stay while the API database fails, and there are none before the
     first reading."""
     boot(two_cells, 'cell1', 7, 1)

@@ -64,7 +64,7 @@ def closed(breaker):
     return ended() and breaker.reason is None and breaker.wait_closed(0)
 
 
-def test_it_is_open_until_a_probe_is_answered(breaker, patient, told):
+def test_the_circuit_is_open_until_a_probe_is_answered(breaker, patient, told):
     """The circuit is open for the first reason until a probe is answered, and may open
     again. A closed circuit is not probed."""
     assert closed(breaker)
@@ -85,7 +85,9 @@ def test_it_is_open_until_a_probe_is_answered(breaker, patient, told):
     assert told == ['silent', None, 'refused', None]
 
 
-def test_one_slow_answer_among_others(breaker, patient, told):
+def test_a_slow_call_among_answered_calls_keeps_the_circuit_closed(
+    breaker, patient, told
+):
     """A slow answer does not open the circuit if other calls and the probe are
     answered."""
     patient.well.set()
@@ -97,7 +99,9 @@ def test_one_slow_answer_among_others(breaker, patient, told):
     assert told == []
 
 
-def test_the_last_answer_was_the_last(breaker, patient, told):
+def test_a_failed_probe_opens_the_circuit_despite_earlier_answers(
+    breaker, patient, told
+):
     """If calls were answered during the failed call, the first failed probe opens the
     circuit."""
     began = time.monotonic()
@@ -111,7 +115,7 @@ def test_the_last_answer_was_the_last(breaker, patient, told):
     assert told == ['silent for 60 s', None]
 
 
-def test_a_probe_that_is_alone_with_its_failure(told):
+def test_a_failed_probe_keeps_the_circuit_closed_amid_answered_calls(told):
     """A failed probe does not open the circuit while other calls are answered."""
 
     def probe():
@@ -126,7 +130,7 @@ def test_a_probe_that_is_alone_with_its_failure(told):
     assert told == []
 
 
-def test_an_error_that_nobody_expects(patient, monkeypatch):
+def test_an_unexpected_probe_error_closes_the_circuit(patient, monkeypatch):
     """An unexpected error of a probe closes the circuit: a mistake in the probe must
     not keep callers away."""
     monkeypatch.setattr(threading, 'excepthook', lambda args: None)
@@ -135,7 +139,7 @@ def test_an_error_that_nobody_expects(patient, monkeypatch):
     assert closed(breaker)
 
 
-def test_calls_without_an_answer(breaker, patient):
+def test_trouble_covers_all_unanswered_calls_until_an_answer(breaker, patient):
     """The trouble covers all calls without an answer, from the first to the last,
     including fast failures, until a call or a probe is answered."""
     assert breaker.trouble is None
@@ -161,7 +165,7 @@ def test_calls_without_an_answer(breaker, patient):
     assert breaker.trouble is None
 
 
-def test_no_probe_outlives_the_process(breaker, patient):
+def test_stopping_ends_probes_and_releases_waiting_callers(breaker, patient):
     """Stopping ends the probes, and lets waiting callers go on."""
     breaker.failed('silent', time.monotonic())
     patient.wait_for(1)

@@ -54,7 +54,7 @@ def begun(pool, work, **how):
     return flight, first
 
 
-def test_callers_during_a_flight_share_the_next(pool):
+def test_callers_during_a_flight_share_the_next_flight(pool):
     """Callers arriving during a flight share the next flight."""
     flight, first = begun(pool, work := Work())
     moment = time.monotonic()
@@ -64,7 +64,7 @@ def test_callers_during_a_flight_share_the_next(pool):
     assert results(others) == {2}
 
 
-def test_a_stuck_flight_is_overtaken(pool):
+def test_the_next_flight_does_not_wait_for_a_stuck_flight(pool):
     """The next flight does not wait for a stuck flight for ever. Every caller gets the
     result of its own flight."""
     flight, first = begun(pool, work := Work(), stuck_after=0.01)
@@ -104,7 +104,7 @@ def test_a_failure_is_shared_and_then_forgotten(pool):
     assert flight.at_least(moment) == 3
 
 
-def test_nothing_is_left_of_a_failure():
+def test_an_error_is_freed_with_the_last_caller():
     """An error is freed with the last caller, without the garbage collector."""
 
     class Failure(Exception):
@@ -149,7 +149,7 @@ def test_no_result_is_older_than_the_call(pool, threads):
     assert all(pool.map(ask, range(500 * threads)))
 
 
-def test_callers_while_a_flight_gathers_share_it(pool):
+def test_callers_while_a_flight_gathers_share_the_flight(pool):
     gathering = threading.Event()
     come = threading.Event()
 

@@ -9,7 +9,7 @@ class Item:
     """A large item."""
 
 
-def test_an_item_that_is_done():
+def test_a_waiting_worker_does_not_keep_the_last_item():
     """The thread that waits for the next item does not keep the last item."""
     gone = threading.Event()
     items = [Item()]

@@ -42,7 +42,9 @@ def use(conf):
         (f'password = {WORD}\n', 'line 1: Section must be started before assignment'),
     ],
 )
-def test_a_broken_line(load, tmp_path, text, why):
+def test_the_error_of_a_broken_line_names_file_and_line_number(
+    load, tmp_path, text, why
+):
     """The error names the file and the number of the line."""
     with pytest.raises(ConfigError) as caught:
         load(text)
@@ -71,7 +73,7 @@ def test_a_broken_line(load, tmp_path, text, why):
         ),
     ],
 )
-def test_a_dollar(load, text, option):
+def test_the_error_of_an_unescaped_dollar_names_the_option(load, text, option):
     """The error names the option, and the spelling of a plain $."""
     conf = load(text)
     with pytest.raises(cfg.Error) as caught:
@@ -82,7 +84,7 @@ def test_a_dollar(load, text, option):
     )
 
 
-def test_a_bad_value_of_a_library(load):
+def test_the_error_of_a_bad_library_option_names_the_option(load):
     """The line about an option of a library has its name, and no code."""
     conf = load('[DEFAULT]\nlog_rotation_type = nonsense')
     with pytest.raises(cfg.Error) as caught:
@@ -94,7 +96,7 @@ def test_a_bad_value_of_a_library(load):
 
 
 @pytest.mark.parametrize('password', ['a/b', 'a#b', 'a?b', 'a,b', 'a[b', 'a]b'])
-def test_a_transport_url(load, password):
+def test_the_error_of_an_unreadable_transport_url_names_the_option(load, password):
     """The refusal of an unreadable URL names the option."""
     conf = load(f'[DEFAULT]\ntransport_url = rabbit://u:{password}@h/')
     with pytest.raises(ConfigError) as caught:
@@ -112,14 +114,14 @@ def test_a_transport_url(load, password):
         (f'{WORD}://u:x@h/n', '(not shown): unusable: NoSuchModuleError'),
     ],
 )
-def test_the_url_of_a_database(load, url, why):
+def test_the_error_of_an_unusable_database_url_names_the_option(load, url, why):
     """The refusal of an unusable URL names the option."""
     with pytest.raises(ConfigError) as caught:
         connect(load('').database, url, '[database] connection')
     assert str(caught.value) == f'[database] connection = {why}'
 
 
-def test_a_database_that_is_not_found():
+def test_half_a_password_taken_for_a_host_is_hidden():
     """Half a password that a driver took for a host is hidden. The rest of the error
     stays."""
     redaction.learn([f'mysql://u:half@{WORD}@host/n'])
@@ -137,7 +139,7 @@ def test_a_database_that_is_not_found():
         f'http://u:{WORD}#@h',
     ],
 )
-def test_a_service_that_is_not_there(load, url):
+def test_credentials_in_service_urls_are_hidden_in_errors(load, url):
     """Credentials in the URL of Placement or Neutron are hidden, in lower case too."""
     lines = ('auth_type = admin_token', 'token = x', f'endpoint_override = {url}')
     conf = load('\n'.join(['[placement]', *lines, '[neutron]', *lines]))
@@ -153,7 +155,7 @@ def test_a_service_that_is_not_there(load, url):
     assert WORD.lower() not in str(away.value).lower()
 
 
-def test_a_plugin():
+def test_a_secret_in_the_error_of_a_plugin_is_hidden():
     """The error of a plugin may quote a secret, which is hidden."""
     redaction.learn([WORD])
     plugin = Enabled(Plugin(Settings()))
@@ -161,7 +163,7 @@ def test_a_plugin():
         raise KeyError(WORD)
 
 
-def test_the_environment(load, monkeypatch):
+def test_secrets_in_environment_variables_are_hidden(load, monkeypatch):
     """Secrets in environment variables are hidden like secrets in files."""
     monkeypatch.setenv('OS_PLACEMENT__PASSWORD', WORD)
     load('')

@@ -74,7 +74,7 @@ def line_of(conf):
         ),
     ],
 )
-def test_an_option_of_the_log_is_named(
+def test_the_error_of_an_invalid_log_option_names_the_option(
     load, tmp_path, tmp_path_factory, monkeypatch, options, line
 ):
     """The line names the option and the value."""
@@ -90,7 +90,7 @@ def test_an_option_of_the_log_is_named(
         assert told.startswith(line.replace('{folder}', str(folder)))
 
 
-def test_a_child_that_fails_tells_why():
+def test_the_parent_gets_the_error_of_a_failed_child_process():
     """The parent gets the error of the function, and notices a lost child."""
     assert in_child(lambda: {'a': [1]}, 60) == {'a': [1]}
     with pytest.raises(ChildFailed, match='ZeroDivisionError: '):

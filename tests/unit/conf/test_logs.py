@@ -70,7 +70,7 @@ def oslo_output(monkeypatch):
         ('novasched', f'{"x" * 1990}\n{RANDOM}', f'no host {"x" * 1990}\\n***'),
     ],
 )
-def test_lines(output, logger, argument, line):
+def test_log_lines_hide_secrets_and_keep_logger_names(output, logger, argument, line):
     """Lines of libraries hide all secrets, lines of novasched only unmistakable
     secrets. Names of loggers stay, even if the name equals a password."""
     record = logging.LogRecord(
@@ -82,7 +82,7 @@ def test_lines(output, logger, argument, line):
 
 
 @pytest.mark.parametrize('space', ['\t', '\n', '\n  '])
-def test_white_space_in_a_sentence(output, space):
+def test_secrets_beside_white_space_are_hidden(output, space):
     """Secrets beside white space are found in messages and in errors of novasched,
     although the white space becomes an escape."""
     log = logging.getLogger('novasched')
@@ -95,7 +95,7 @@ def test_white_space_in_a_sentence(output, space):
     assert WORD not in output.getvalue().replace('{WORD}', '')
 
 
-def test_a_traceback(output):
+def test_tracebacks_hide_secrets(output):
     """Tracebacks hide secrets, also in ``exc_text`` for further handlers."""
     exc_info = (ValueError, ValueError(WORD), None)
     record = logging.LogRecord(
@@ -108,7 +108,7 @@ def test_a_traceback(output):
     assert record.exc_info == exc_info
 
 
-def test_the_cause_of_an_error(output):
+def test_causes_of_an_error_hide_secrets_and_keep_code_lines(output):
     """The causes of an error hide secrets. Files and lines of code stay, even if a word
     equals a password."""
     redaction.learn(['Outer'])
@@ -135,7 +135,7 @@ class Outer:
         """An error of a library."""
 
 
-def test_a_line_during_an_error(oslo_output):
+def test_an_error_that_oslo_log_adds_to_a_line_hides_secrets(oslo_output):
     """oslo.log adds the current error to a line, here without secrets. Each line of a
     traceback begins with the level and the logger, unchanged."""
     redaction.learn(['ERROR', 'amqp'])
@@ -154,7 +154,7 @@ def test_a_line_during_an_error(oslo_output):
     assert WORD not in oslo_output.getvalue()
 
 
-def test_a_line_that_is_no_text():
+def test_secrets_in_the_dict_of_a_json_formatter_are_hidden():
     """A JSON formatter returns a dict in place of a text."""
 
     class Structured(logging.Formatter):
@@ -170,7 +170,7 @@ def test_a_line_that_is_no_text():
     }
 
 
-def test_a_thread_that_ends(output):
+def test_an_error_of_a_thread_is_logged_without_secrets(output):
     """The error of a thread goes to the log instead of the standard error."""
 
     def fail():
@@ -186,7 +186,7 @@ def test_a_thread_that_ends(output):
     assert output.getvalue().endswith('ValueError: ***\n')
 
 
-def test_hide_secrets_twice(output):
+def test_a_second_call_of_hide_secrets_keeps_the_formatter(output):
     """The second call changes nothing."""
     before = logging.root.handlers[0].formatter
 

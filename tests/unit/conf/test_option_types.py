@@ -60,7 +60,7 @@ def read(load):
         ),
     ],
 )
-def test_values(read, option, text, value):
+def test_addresses_sockets_and_urls_in_options_are_parsed(read, option, text, value):
     """The text of an address equals the text in nova.conf. A URL without a path gets the
     default path of collectors. An empty value is None."""
     setting = read(option, text)
@@ -107,7 +107,7 @@ def test_values(read, option, text, value):
         (ENDPOINT, 'http://collector/#x'),
     ],
 )
-def test_invalid_values(read, option, text):
+def test_the_error_of_an_invalid_value_names_option_and_reason(read, option, text):
     """An invalid value is an error with the option, the value and the reason in one
     line."""
     with pytest.raises(ConfigError) as error:
@@ -123,7 +123,7 @@ def test_invalid_values(read, option, text):
         ('state_path = $pybasedir\npybasedir=/y', '/y'),
     ],
 )
-def test_default_of_health_bind(load, text, path):
+def test_health_bind_defaults_to_a_socket_in_state_path(load, text, path):
     """The default is a socket in ``state_path``, also if ``state_path`` is set as in
     the sample configuration of nova."""
     service = loading.service_settings(load(f'[DEFAULT]\n{text}\n'))
@@ -132,7 +132,7 @@ def test_default_of_health_bind(load, text, path):
 
 
 @pytest.mark.parametrize('text', ['http://me:Kraken77@col:port', 'http://Kraken77@h:0'])
-def test_a_password_in_an_invalid_value(read, text):
+def test_a_password_in_an_invalid_value_is_hidden(read, text):
     """The error hides the password."""
     with pytest.raises(ConfigError) as error:
         read(ENDPOINT, text)
@@ -142,7 +142,7 @@ def test_a_password_in_an_invalid_value(read, text):
 
 
 @pytest.mark.parametrize('host', ['127.0.0.1', 'localhost', '::1'])
-def test_listening(host):
+def test_host_names_and_ip_addresses_can_be_listened_on(host):
     """Host names, IPv4 and IPv6 addresses can be listened on."""
     if host == '::1' and not socket.has_dualstack_ipv6():
         pytest.skip('no IPv6 here')

@@ -187,7 +187,7 @@ def test_an_option_of_a_release_is_read(load, group, name):
 
 
 @pytest.mark.parametrize(('group', 'name'), rows_of('refused'))
-def test_an_option_with_another_effect_is_refused(load, group, name):
+def test_an_unsupported_option_with_an_effect_is_refused(load, group, name):
     """The start ends with an error about the option, in the daemon and in the check; a
     value without an effect is accepted."""
     found = current_name(group, name)

@@ -54,7 +54,7 @@ from novasched.conf.redaction import (
         ),
     ],
 )
-def test_hidden(value, text, shown):
+def test_texts_of_libraries_hide_secrets_but_keep_longer_names(value, text, shown):
     """Texts of libraries hide secrets as a whole, and the pieces of a wrong parse.
     Hosts, users and longer names stay."""
     assert Secrets([value]).hide(text) == shown
@@ -89,7 +89,7 @@ def test_hidden(value, text, shown):
         ),
     ],
 )
-def test_redacted(value, text, shown):
+def test_texts_of_novasched_hide_only_unmistakable_secrets(value, text, shown):
     """Texts of novasched hide unmistakable secrets, and random secrets anywhere."""
     assert Secrets([value]).redact(text) == shown
 
@@ -109,7 +109,7 @@ CHOSEN = (
 
 
 @pytest.mark.parametrize('secret', [*RANDOM, *CHOSEN])
-def test_random(secret):
+def test_only_generated_secrets_count_as_random(secret):
     """A generated secret is random, a secret that people choose is not."""
     assert is_random(secret) is (secret in RANDOM)
 
@@ -128,7 +128,7 @@ def test_random(secret):
         ('passthrough_whitelist', '{}', False),
     ],
 )
-def test_telling(name, value, telling):
+def test_an_option_is_secret_by_name_or_if_the_value_is_a_url(name, value, telling):
     """An option is secret by its name, or if its value is a URL."""
     assert is_telling(name, value) is telling
 
@@ -150,14 +150,14 @@ FERNET = 'gAAAAABmQ2xk-kG7bQz2mXw9RtLp4_7f3a=='
         (['x'], 'text', 'text'),
     ],
 )
-def test_a_secret_in_use(secret, text, shown):
+def test_a_secret_is_hidden_only_while_in_use(secret, text, shown):
     """A secret is hidden while it is in use, and no longer."""
     with secret_in_use(secret):
         assert hide(text) == shown
     assert secret is None or hide(f'say {FERNET}') == f'say {FERNET}'
 
 
-def test_secrets_in_use_at_the_same_time():
+def test_a_shared_token_is_hidden_until_the_last_request_ends():
     """Two requests with the same token hide it until the later one ends."""
     with secret_in_use(FERNET):
         with secret_in_use(FERNET), secret_in_use(RANDOM[1]):

@@ -63,7 +63,7 @@ def read(load):
         ('[libvirt]\nvirt_type = kvm\n[DEFAULT]\nunknown = x', 'max_attempts', 3),
     ],
 )
-def test_options_and_older_names(read, text, field, value):
+def test_options_are_read_by_current_and_older_names(read, text, field, value):
     """Options are read by the names of all releases since Mitaka. Unknown options are
     ignored."""
     assert getattr(read(text), field) == value
@@ -89,7 +89,7 @@ def test_secrets_of_all_folders_are_learned(tmp_path):
     assert redact('k3pt-quiet-0, k3pt-quiet-1') == '***, ***'
 
 
-def test_the_settings_of_the_process(load):
+def test_an_empty_nova_conf_gives_the_default_settings(load):
     """An empty value of an option means its default. An empty nova.conf gives the
     defaults of the settings."""
 
@@ -113,7 +113,7 @@ def test_the_settings_of_the_process(load):
     )
 
 
-def test_a_down_time_below_the_report_interval(read, caplog):
+def test_a_down_time_not_above_the_report_interval_is_logged(read, caplog):
     """The log has the value that is used instead."""
     read('[DEFAULT]\nservice_down_time = 10')
     assert caplog.messages == [
@@ -147,7 +147,9 @@ def test_a_down_time_below_the_report_interval(read, caplog):
         ),
     ],
 )
-def test_bad_value_is_named(read, group, setting, why):
+def test_the_error_of_an_invalid_value_names_option_and_value(
+    read, group, setting, why
+):
     """The error of an invalid value has the current name of the option and the
     value."""
     with pytest.raises(ConfigError) as error:
@@ -174,7 +176,7 @@ def test_a_missing_file_is_named():
         (['a', 'a=', '=1', 'a=b', 'a=1=2'], (), ('a', 'a=', '=1', 'a=b', 'a=1=2')),
     ],
 )
-def test_ratios(setting, good, bad):
+def test_ratios_are_parsed_and_invalid_elements_are_returned(setting, good, bad):
     """The parser returns the pairs in order, and the invalid elements."""
     assert parse_ratios(setting) == (good, bad)
 
@@ -186,7 +188,7 @@ def test_ratios(setting, good, bad):
         ({'query_placement_for_routed_network_aggregates': True}, 'WARNING'),
     ],
 )
-def test_without_neutron(load, caplog, settings, level):
+def test_a_missing_neutron_section_is_logged(load, caplog, settings, level):
     """Without ``[neutron]``, the log says so; as a warning if an option needs
     Neutron."""
     caplog.set_level('INFO')
@@ -201,7 +203,7 @@ def test_without_neutron(load, caplog, settings, level):
     assert '[neutron] auth_type is not set' in record.getMessage()
 
 
-def test_with_neutron(load):
+def test_the_neutron_section_sets_endpoint_and_retries(load):
     """``[neutron]`` has the endpoint and the number of retries."""
     conf = load("""
 [neutron]
@@ -219,7 +221,7 @@ http_retries = 5
     assert neutron.http.connect_retries == 5
 
 
-def test_invalid_ratios(load, caplog):
+def test_invalid_elements_of_weight_settings_are_logged(load, caplog):
     """The log lists the invalid elements in the words of nova."""
     conf = load("""
 [metrics]

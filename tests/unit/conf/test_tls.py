@@ -46,7 +46,9 @@ def files(tmp_path):
     (None, 'one.cert', 'two.key', 'cert = {}: no certificate in PEM format'),
     (None, 'one.cert', None, 'cert = {}: no certificate in PEM format'),
 ])  # fmt: skip
-def test_files(files, authority, certificate, key, wrong):
+def test_the_error_of_an_unusable_tls_file_names_option_and_path(
+    files, authority, certificate, key, wrong
+):
     """The error has the option and the path. An option without a path is skipped."""
     paths = dict.fromkeys(NAMES)
     for option, name in zip(NAMES, (authority, certificate, key), strict=True):
@@ -95,7 +97,9 @@ def test_files(files, authority, certificate, key, wrong):
         ),
     ],
 )
-def test_verification_in_a_url(files, query, checked_query):
+def test_parameters_that_make_pymysql_ignore_ssl_ca_are_replaced(
+    files, query, checked_query
+):
     """With an authority, parameters with which PyMySQL would ignore the authority are
     replaced. The remaining URL stays."""
     text = f'{URL}?{query}'.replace('=CA', f'={files("ca")}')
@@ -109,7 +113,7 @@ def test_verification_in_a_url(files, query, checked_query):
     assert url.set(query={}) == sa.make_url(URL)
 
 
-def test_unknown_parameters():
+def test_an_unknown_parameter_of_pymysql_is_refused():
     """An unknown parameter of PyMySQL is an error at the start. Parameters of further
     drivers are not checked."""
     with pytest.raises(ConfigError, match='there is no parameter ssl_veirfy_cert'):

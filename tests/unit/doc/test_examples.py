@@ -55,7 +55,7 @@ def ranked(settings, request, index=0):
         ({'os_type': 'windows'}, 1, ALL),
     ],
 )
-def test_the_filter_leaves_licensed_hosts(module, image, index, left):
+def test_the_example_filter_keeps_windows_on_licensed_hosts(module, image, index, left):
     """Windows goes to hosts with a licence; other images go anywhere. For the second
     instance of a request the filter is not asked again."""
     settings = Settings(
@@ -74,7 +74,7 @@ def test_the_filter_leaves_licensed_hosts(module, image, index, left):
         ((ALL_WEIGHERS,), ['licensed', 'unlicensed', 'plain', 'scaled']),
     ],
 )
-def test_the_weigher_prefers_hosts_that_need_less(module, others, order):
+def test_the_example_weigher_prefers_hosts_with_less_power(module, others, order):
     """The weigher decides alone, and beside built-in weighers. The multiplier of an
     aggregate can reverse the order."""
     settings = Settings(
@@ -83,12 +83,12 @@ def test_the_weigher_prefers_hosts_that_need_less(module, others, order):
     assert ranked(settings, a_request()) == order
 
 
-def test_the_test_that_is_shown_passes():
+def test_the_filter_test_in_the_documentation_passes():
     """The test of the filter in the documentation passes."""
     import_module('acme_test').test_windows_goes_to_licensed_hosts()
 
 
-def test_the_cloud_that_is_shown_passes():
+def test_the_cloud_test_in_the_documentation_passes():
     """The test of a whole scheduler in the documentation passes under pytest, with the
     fixtures of novasched."""
     examples = Path(import_module('acme_test').__file__).parent

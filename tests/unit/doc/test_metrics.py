@@ -8,7 +8,7 @@ TABLE = Path(__file__).parents[3] / 'doc' / 'source' / 'metrics.rst'
 ROW = re.compile(r'^   \* - ``(\w+)``\n     -(.*)\n     - (\w+)\. (.*)\n', re.M)
 
 
-def test_the_table_names_every_metric_and_no_other():
+def test_the_table_lists_exactly_the_metrics_of_the_catalogue():
     """The table has the labels, the kind and the meaning of every metric, in the order
     of the catalogue."""
     documented = []
@@ -22,7 +22,7 @@ def test_the_table_names_every_metric_and_no_other():
     assert documented == declared
 
 
-def test_names_follow_the_conventions():
+def test_metric_names_follow_the_conventions():
     """Names have the prefix of novasched. Counters alone end in ``_total``, and units
     are base units."""
     for metric in METRICS:

@@ -20,25 +20,25 @@ def command(chapter):
     return str(line)
 
 
-def test_the_readme_tells_what_ci_runs():
+def test_the_readme_has_the_test_command_of_ci():
     """The last line of CI is the test command of the README."""
     assert (ROOT / '.ci' / 'run').read_text().splitlines()[-1] == command('Test it')
 
 
-def test_both_commands_install_tox_in_the_same_way():
+def test_readme_commands_install_tox_in_the_same_way():
     """The sandbox command needs no further installation after the test command."""
     assert (
         command('See it work') == f'{command("Test it").removesuffix(" -p")} -e sandbox'
     )
 
 
-def test_what_a_command_leaves_is_no_change():
+def test_git_ignores_the_virtualenv_of_the_test_command():
     """Git ignores the virtualenv, so that no package contains the virtualenv."""
     [directory] = re.findall(r'-m venv (\S+)', command('Test it'))
     assert f'{directory}/' in (ROOT / '.gitignore').read_text().splitlines()
 
 
-def test_all_name_the_same_pythons():
+def test_package_tools_and_documentation_name_the_same_pythons():
     """The package, the tools and the documentation name the same versions of Python."""
     package = (ROOT / 'setup.cfg').read_text()
     tools = (ROOT / 'pyproject.toml').read_text()
@@ -82,7 +82,7 @@ def holds(requirement, python):
 
 
 @pytest.mark.parametrize('python', ['3.11', '3.12', '3.13', '3.14'])
-def test_a_release_is_pinned_for_all_that_is_required(python):
+def test_constraints_pin_a_release_of_every_requirement(python):
     """constraints.txt pins a release of every requirement; "tox -e constraints" repairs
     the file."""
     pinned = {}

@@ -87,12 +87,12 @@ def test_snippets_set_options_that_exist(path):
         ),
     ],
 )
-def test_deployments_find_the_image_and_nova_scheduler_in_it(path, line):
+def test_deployments_name_the_image_and_the_nova_scheduler_program(path, line):
     """Deployments start and probe the program nova-scheduler, as before."""
     assert line in (ETC / path).read_text()
 
 
-def test_kolla_adds_a_job_of_every_scheduler():
+def test_the_prometheus_job_of_kolla_has_every_scheduler():
     """The rendered snippet of kolla-ansible equals the job in prometheus.yml, and has
     the port of the documentation."""
     filters = {
@@ -115,7 +115,7 @@ def test_kolla_adds_a_job_of_every_scheduler():
     )
 
 
-def test_openstack_ansible_starts_it_as_the_unit_does():
+def test_openstack_ansible_starts_novasched_as_the_unit_does():
     """The overrides for the unit of nova-scheduler have the values of the unit of
     novasched."""
     variables = yaml.safe_load(
@@ -151,14 +151,14 @@ def graceful_shutdown():
     return int(seconds)
 
 
-def test_helm_kills_a_pod_after_its_graceful_shutdown():
+def test_helm_kills_a_pod_after_the_graceful_shutdown():
     """Kubernetes waits longer than novasched for the requests in progress."""
     values = yaml.safe_load((ETC / 'openstack-helm' / 'values.yaml').read_text())
     period = values['pod']['lifecycle']['termination_grace_period']['scheduler']
     assert period['timeout'] > graceful_shutdown()
 
 
-def test_a_pod_of_nova_operator_stops_before_kubernetes_kills_it():
+def test_a_nova_operator_pod_stops_before_the_kill_by_kubernetes():
     """nova-operator leaves the grace period at the 30 seconds of Kubernetes."""
     values = yaml.safe_load((ETC / 'rhoso/openstackcontrolplane.yaml').read_text())
     template = values['spec']['nova']['template']['schedulerServiceTemplate']
@@ -168,7 +168,7 @@ def test_a_pod_of_nova_operator_stops_before_kubernetes_kills_it():
     assert int(seconds) < 30
 
 
-def test_openstack_ansible_gets_the_bindings_of_the_journal():
+def test_openstack_ansible_installs_the_journal_extra():
     """The recipe for openstack-ansible installs the extra for ``use_journal = True``."""
     recipes = (TOP / 'doc' / 'source' / 'deployments.rst').read_text()
     section = recipes.partition('openstack-ansible\n=====')[2].partition('\n====')[0]

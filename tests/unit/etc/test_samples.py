@@ -44,7 +44,7 @@ def generated(tmp_path_factory):
     return blocks(file.read_text())
 
 
-def test_the_sample_configuration_is_what_the_generator_gives(generated):
+def test_the_sample_configuration_matches_the_generator(generated):
     """The sample has the options of novasched as declared, and the options of the
     libraries. ``tox -e genconfig`` writes the sample anew."""
     sample = blocks((ETC / 'novasched.conf.sample').read_text())
@@ -61,7 +61,7 @@ def test_the_sample_configuration_is_what_the_generator_gives(generated):
     assert {group for group, _ in sample} >= {*LIBRARIES, 'oslo_messaging_rabbit'}
 
 
-def test_the_sample_configuration_tells_nothing_of_a_machine():
+def test_the_sample_configuration_has_no_data_of_a_machine():
     """The sample has no host name, address or path of the machine of its author."""
     text = (ETC / 'novasched.conf.sample').read_text()
     assert '#host = <current hostname>' in text
@@ -80,7 +80,7 @@ def unit():
     return parser
 
 
-def test_the_unit_stops_later_than_the_daemon_gives_up(unit, generated):
+def test_systemd_waits_longer_than_the_graceful_shutdown(unit, generated):
     """The timeout of systemd is longer than the graceful shutdown, so that no request
     is cut off."""
     options = generated['DEFAULT', 'oslo.service.service']
@@ -88,7 +88,7 @@ def test_the_unit_stops_later_than_the_daemon_gives_up(unit, generated):
     assert int(unit['Service']['TimeoutStopSec']) > int(seconds)
 
 
-def test_the_unit_says(unit):
+def test_the_systemd_unit_has_the_settings_for_operators(unit):
     """The unit has the settings for operators."""
     service = {
         'User': 'nova', 'Type': 'notify', 'KillMode': 'mixed', 'Restart': 'on-failure',
@@ -125,7 +125,7 @@ def test_systemd_accepts_the_unit(tmp_path):
     assert 'novasched.service' not in said
 
 
-def test_logrotate_accepts_its_entry(tmp_path):
+def test_logrotate_accepts_the_entry_of_novasched(tmp_path):
     """logrotate accepts the entry, and would rotate the log."""
     user = pwd.getpwuid(os.geteuid()).pw_name
     group = grp.getgrgid(os.getegid()).gr_name

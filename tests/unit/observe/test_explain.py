@@ -58,7 +58,7 @@ TABLE = """\
 """
 
 
-def test_a_refusal(capsys, path):
+def test_the_report_of_a_refusal_fits_on_a_screen(capsys, path):
     """The report fits on a screen, with the headline first. A server or a request finds
     the decision."""
     status, text = explain(capsys, path, 'refused')
@@ -103,7 +103,7 @@ def test_a_refusal(capsys, path):
         ),
     ],
 )
-def test_why_not_that_host(capsys, path, server, host, why):
+def test_the_reason_against_a_host_is_given_in_full(capsys, path, server, host, why):
     """The reason is given in full, by the name of a host or of a node."""
     status, text = explain(capsys, path, server, '--host', host)
     assert (status, text.partition('\n')[2].strip()) == (0, why)
@@ -128,7 +128,9 @@ def test_why_not_that_host(capsys, path, server, host, why):
         (['--last', '--file', __file__], 'damaged, or no file of decision records'),
     ],
 )
-def test_nothing_to_tell(capsys, path, arguments, said):
+def test_a_missing_decision_or_file_is_reported_on_a_single_line(
+    capsys, path, arguments, said
+):
     """One line gives the reason, and the exit status is not 0."""
     status, text = explain(capsys, path, *arguments)
     assert status == 1
@@ -141,7 +143,7 @@ def test_nothing_to_tell(capsys, path, arguments, said):
 @pytest.mark.parametrize(
     'host', ['', 'two\nlines', 'half-\udcff', 'x' * 100_000, '\x1b[2J']
 )
-def test_a_host_that_is_none(capsys, path, host):
+def test_an_unknown_host_is_explained_like_a_known_host(capsys, path, host):
     """An unknown host is handled like a known host, on one line."""
     status, text = explain(capsys, path, '--last', '--host', host)
     assert (status, text.splitlines()[0]) == (0, REFUSED)
@@ -192,7 +194,7 @@ FILES = {
 
 
 @pytest.mark.parametrize('name', FILES)
-def test_files_that_cannot_be_read(capsys, path, name):
+def test_an_unreadable_file_is_reported_on_a_single_line(capsys, path, name):
     """One line says what is wrong with the file, and the exit status is 1."""
     damage, said = FILES[name]
     damage(Path(path))
@@ -229,7 +231,7 @@ def test_a_damaged_record_is_skipped_and_counted(capsys, path, record):
 
 
 @pytest.mark.parametrize('shut', ['file', 'folder'])
-def test_files_that_may_not_be_read(capsys, path, shut):
+def test_missing_permissions_of_a_file_are_reported(capsys, path, shut):
     """Missing permissions are reported, although root runs the tests."""
     explain(capsys, path, '--last')  # which imports what nobody may not
     us = os.geteuid()
@@ -273,7 +275,9 @@ def test_files_that_may_not_be_read(capsys, path, shut):
         ),
     ],
 )
-def test_the_file_that_nova_conf_names(capsys, tmp_path, lines, status, said):
+def test_the_file_is_found_by_options_of_nova_conf(
+    capsys, tmp_path, lines, status, said
+):
     """The file is found by its option, or below ``[DEFAULT] state_path``."""
     conf = tmp_path / 'nova.conf'
     conf.write_text(f'[DEFAULT]\n{lines}\n')

@@ -41,7 +41,7 @@ def seen(directory, metric):
     return values
 
 
-def test_workers_are_one(directory):
+def test_metrics_are_combined_over_the_workers(directory):
     """Counters and most gauges are summed over the workers, and the remaining gauges
     show the maximum. Counters of an ended worker stay, and its successor continues
     them."""
@@ -67,7 +67,7 @@ def test_workers_are_one(directory):
     assert seen(directory, metrics.REQUESTS) == {('placed',): 8}
 
 
-def test_results_are_shown_before_there_are_any(directory):
+def test_counters_of_results_start_at_zero(directory):
     """Counters of results are exposed with 0, because a rate needs a value to start
     from."""
     counters = metrics.DecisionCounters(metrics.Instruments(0))
@@ -107,7 +107,7 @@ def test_results_are_shown_before_there_are_any(directory):
     }
 
 
-def test_a_look(directory):
+def test_sampled_counters_never_shrink_and_lost_gauges_become_zero(directory):
     """A counter grows by the difference and never shrinks. A gauge whose labels
     disappear goes to 0. Waiting times are added to the histogram."""
     casts = {('handled',): 3}
@@ -132,7 +132,7 @@ def test_a_look(directory):
     assert seen(directory, metrics.MESSAGE_WAIT) == {(): 2}
 
 
-def test_many_share_a_text(directory):
+def test_the_text_of_metrics_is_made_again_when_too_old(directory):
     """The text is made again when it is too old."""
     worker = metrics.Instruments(0)
     now = [0.0]

@@ -83,7 +83,7 @@ def check(whole, steps, record):
     assert whole.start_time / 1e9 == pytest.approx(record.at)
 
 
-def test_a_placement():
+def test_a_placement_becomes_a_span_with_a_child_for_each_step():
     """A request becomes a span with a child span for each step, and each span has its
     attributes."""
     whole, steps, record = Traced().ask(request_id='req-1', global_request_id='req-2')
@@ -127,7 +127,7 @@ def test_a_placement():
     assert known.items() <= dict(whole.resource.attributes).items()
 
 
-def test_a_refusal():
+def test_a_refusal_is_traced_without_an_error():
     """A refusal is no error. The steps end with the filters that leave no host."""
     whole, steps, record = Traced().ask(flavor=a_flavor(memory_mb=9999))
 
@@ -139,7 +139,7 @@ def test_a_refusal():
         assert span.status.status_code is StatusCode.UNSET
 
 
-def test_several_servers():
+def test_every_instance_has_spans_of_filters_and_weighers():
     """Every server has its filters and weighers. After a refused claim for all servers,
     every server is filtered and claimed again, and the span of a refused claim names
     the host."""
@@ -175,7 +175,7 @@ def test_several_servers():
         (ZeroDivisionError('Kraken77'), 'ZeroDivisionError'),
     ],
 )
-def test_what_cannot_be_decided(error, said):
+def test_a_failed_step_marks_the_request_span_as_an_error(error, said):
     """The failed step has a span with its duration. The step and the request are
     errors."""
 
@@ -197,7 +197,7 @@ def test_what_cannot_be_decided(error, said):
     assert values(whole)['result'] == 'failed'
 
 
-def test_the_trace_of_the_caller():
+def test_a_request_joins_the_trace_of_the_caller():
     """The request joins the trace that the message names, or begins a trace. An
     unsampled caller is not traced."""
     whole, _, _ = Traced().ask(origin=Origin(None, None, f'00-{TRACE}-{PARENT}-01'))
@@ -214,7 +214,7 @@ def test_the_trace_of_the_caller():
 RANDOM = 'kG7bQz2mXw9RtLp4'
 
 
-def test_no_secret_is_told(monkeypatch):
+def test_no_span_has_a_secret_of_the_request(monkeypatch):
     """No span has a secret of the request, unless the secret is an ordinary word."""
     monkeypatch.setattr(redaction.KNOWN, '__dict__', vars(redaction.Secrets([RANDOM])))
     ids = {'request_id': RANDOM, 'availability_zone': RANDOM, 'hints': {'x': [RANDOM]}}
@@ -226,7 +226,7 @@ def test_no_secret_is_told(monkeypatch):
     assert hashed.attributes['openstack.project_id'] != 'project'
 
 
-def test_a_request_for_many_servers():
+def test_the_number_of_spans_is_bounded_for_many_instances():
     """The number of spans is bounded, and the request has the number of steps left
     out."""
     placement = CountingPlacement(slots_on(HOSTS, 99))
@@ -241,7 +241,7 @@ def test_a_request_for_many_servers():
 
 
 @pytest.mark.parametrize('kept', [0, 5])
-def test_records_that_nobody_keeps(kept):
+def test_decisions_are_traced_whether_or_not_records_are_kept(kept):
     """Decisions are traced whether or not records are kept."""
     traced = Traced(settings=replace(SETTINGS, decisions_kept=kept))
     traced.scheduler.driver.select_destinations(a_request())
@@ -250,7 +250,7 @@ def test_records_that_nobody_keeps(kept):
     assert len(traced.recorder.newest()) == min(kept, 1)
 
 
-def test_a_collector_that_is_away(monkeypatch, caplog):
+def test_an_outage_of_the_collector_is_logged_once(monkeypatch, caplog):
     """An outage of the collector is logged once, and so is its end, without secrets.
     Messages of the library do not reach the log."""
     monkeypatch.setattr(
@@ -280,11 +280,11 @@ def test_a_collector_that_is_away(monkeypatch, caplog):
     assert caplog.messages == [away, 'Traces reach http://***@h/ again', away]
 
 
-def test_a_process_that_traced_nothing():
+def test_an_exporter_without_spans_closes_without_a_processor():
     DecisionExporter(URL, 'host', '1', pytest.fail).close()
 
 
-def test_libraries_that_are_missing(monkeypatch):
+def test_missing_tracing_libraries_stop_the_start_with_a_hint(monkeypatch):
     """The start ends with a line that names the extra to install."""
     monkeypatch.delitem(sys.modules, 'novasched.observe.tracing')
     monkeypatch.setitem(sys.modules, 'opentelemetry', None)
@@ -302,14 +302,14 @@ BESIDE = {
 }
 
 
-def test_the_collector_of_oslo_messaging():
+def test_spans_go_to_the_http_collector_of_oslo_messaging():
     """Spans go where oslo.messaging sends spans by HTTP, by the name of its service."""
     exporter = wiring.traces_beside_messages(SimpleNamespace(**BESIDE), 'host', '1')
     assert exporter.endpoint == 'http://collector:4318/v1/traces'
     assert exporter.service_name == 'nova'
 
 
-def test_a_collector_that_only_oslo_messaging_can_reach(monkeypatch):
+def test_grpc_spans_go_through_the_provider_of_oslo_messaging(monkeypatch):
     """With another protocol, spans go through the provider of oslo.messaging, which
     novasched neither starts nor closes."""
     memory = InMemorySpanExporter()
@@ -331,7 +331,7 @@ def test_a_collector_that_only_oslo_messaging_can_reach(monkeypatch):
     assert names == ['select_destinations', *STEPS]
 
 
-def test_libraries_that_oslo_messaging_lacks(monkeypatch, caplog):
+def test_the_start_goes_on_if_oslo_messaging_lacks_libraries(monkeypatch, caplog):
     """The start goes on without traces, as oslo.messaging does, with a warning."""
     monkeypatch.delitem(sys.modules, 'novasched.observe.tracing')
     monkeypatch.setitem(sys.modules, 'opentelemetry', None)

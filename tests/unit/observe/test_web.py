@@ -109,7 +109,9 @@ def served():
         ('GET', '/fail', 500, b'500 Internal Server Error\n'),
     ],
 )
-def test_answers(served, method, path, status, body):
+def test_a_path_leads_to_the_application_and_writes_are_refused(
+    served, method, path, status, body
+):
     """A path leads to its application, and unknown paths to the default application.
     Methods that write are refused. A bug is not shown to the client."""
     answer = served.ask(method, path)
@@ -121,11 +123,11 @@ def test_head_has_the_length_of_get(served):
     assert served.ask('HEAD', '/text').getheader('Content-Length') == '6'
 
 
-def test_methods_of_refusal(served):
+def test_a_refused_method_gets_the_allowed_methods(served):
     assert served.ask('POST', '/text').getheader('Allow') == 'GET, HEAD'
 
 
-def test_many_requests(served, caplog):
+def test_a_bug_is_logged_once_and_a_connection_answered_once(served, caplog):
     """A bug is logged once, and a connection gets a single answer."""
     for _ in range(5):
         served.ask('GET', '/fail')
@@ -150,7 +152,7 @@ def test_many_requests(served, caplog):
     ],
     ids=['tls', 'words', 'length', 'body', 'coding', 'path', 'headers'],
 )
-def test_garbage(served, sent, caplog, capfd):
+def test_garbage_gets_a_short_refusal_and_no_log_line(served, sent, caplog, capfd):
     """The refusal of garbage is short and does not repeat the garbage. The server
     closes the connection, and the log stays empty."""
     received = served.raw(sent)
@@ -167,7 +169,7 @@ def connections_to(served, count):
     return [served.connect() for _ in range(count)]
 
 
-def test_slow_requests(served):
+def test_endless_requests_delay_no_other_request(served):
     """Endless requests do not delay other requests. The server closes a connection
     after its time, or when there are too many connections."""
     connections = connections_to(served, 2 * LIMITS.waiting)
@@ -182,7 +184,7 @@ def test_slow_requests(served):
             assert connection.recv(1) == b''
 
 
-def test_a_request_that_trickles(served):
+def test_a_connection_that_trickles_is_closed_after_the_timeout(served):
     """The connection of a client that sends byte by byte is closed after its time, and
     the application does not run for an incomplete request."""
     began = time.monotonic()
@@ -200,7 +202,7 @@ def test_a_request_that_trickles(served):
     assert time.monotonic() - began >= LIMITS.connection_s
 
 
-def test_answers_that_are_not_taken(capfd):
+def test_clients_that_do_not_read_answers_are_disconnected(capfd):
     """Clients that do not read their answers delay no other client, and are
     disconnected."""
     with contextlib.closing(Served(large=large)) as served:
@@ -214,7 +216,7 @@ def test_answers_that_are_not_taken(capfd):
     assert capfd.readouterr() == ('', '')
 
 
-def test_limit_of_answers():
+def test_running_and_waiting_requests_are_limited():
     """The limits bound the requests that are answered, and the requests that wait, at
     the same time."""
     running = threading.Semaphore(0)
@@ -246,7 +248,7 @@ def test_limit_of_answers():
                 assert client.recv(1000).startswith(b'HTTP/1.1 200 OK')
 
 
-def test_limit_of_connections_per_second():
+def test_connections_beyond_the_limit_wait_for_the_next_second():
     """Connections beyond the limit wait, and are answered in the next second."""
     limits = Limits(connection_s=WAIT, per_second=3)
     with contextlib.closing(Served(limits)) as served:
@@ -275,7 +277,7 @@ def test_stop_waits_for_answers(monkeypatch):
 
 
 @pytest.mark.skipif(sys.platform != 'linux', reason='niceness is of a thread on Linux')
-def test_niceness(monkeypatch):
+def test_niceness_applies_only_to_the_threads_of_the_address(monkeypatch):
     """The niceness applies to the threads of the address alone."""
     before = os.getpriority(os.PRIO_PROCESS, 0)
     of_threads = []
@@ -300,7 +302,7 @@ def test_niceness(monkeypatch):
     assert os.getpriority(os.PRIO_PROCESS, 0) == before
 
 
-def test_a_busy_page_leaves_health_alone():
+def test_health_answers_while_the_page_is_busy():
     """The health address answers while the applications of the page compute in the same
     process, and before the page answers."""
     stop = threading.Event()
@@ -327,7 +329,7 @@ def test_a_busy_page_leaves_health_alone():
             client.close()
 
 
-def test_a_server_that_fails(monkeypatch, caplog):
+def test_a_failing_server_ends_the_process(monkeypatch, caplog):
     """The process gets a signal to end, so that the main process starts a new
     process."""
     signals = []
@@ -341,7 +343,7 @@ def test_a_server_that_fails(monkeypatch, caplog):
     served.close()
 
 
-def test_the_process_without_servers():
+def test_the_http_process_runs_without_servers():
     """The process runs without a server, for systemd's watchdog alone."""
     process = HttpProcess([], None)
     process.start()
@@ -349,7 +351,7 @@ def test_the_process_without_servers():
     process.stop()
 
 
-def test_a_page_that_cannot_be_made(caplog):
+def test_metrics_are_served_if_the_page_cannot_be_made(caplog):
     """The process serves metrics without the page."""
     with metrics_files(Address('127.0.0.1', free_port())) as files:
         process = wiring.http_process(files, None, lambda: fail(None, None))
@@ -357,7 +359,7 @@ def test_a_page_that_cannot_be_made(caplog):
     assert caplog.messages == ['The page cannot be served']
 
 
-def test_a_port_in_use():
+def test_the_error_of_a_port_in_use_names_the_option():
     """The error names the option and its value."""
     address = Address('127.0.0.1', free_port())
     with (
@@ -377,7 +379,7 @@ def loaded(load, lines):
     return conf, loading.settings(conf), loading.service_settings(conf)
 
 
-def test_page_option(load):
+def test_the_page_needs_metrics_bind(load):
     """The page needs metrics_bind."""
     for lines in ('', BIND, f'{BIND}page = false'):
         assert wiring.page_factory(*loaded(load, lines)) is None
@@ -400,7 +402,7 @@ import eventlet
 """
 
 
-def test_imports_of_a_daemon_without_extras():
+def test_a_daemon_without_extras_imports_no_libraries_of_extras():
     """A daemon without metrics, page and traces imports neither the libraries nor the
     code of the extras. A plugin can import eventlet."""
     done = subprocess.run([sys.executable, '-c', OFF], capture_output=True, text=True)
@@ -414,7 +416,9 @@ def test_imports_of_a_daemon_without_extras():
         ('prometheus_client', 'metrics_bind = 127.0.0.1:18774', 'metrics'),
     ],
 )
-def test_a_missing_library(load, monkeypatch, missing, option, extra):
+def test_a_missing_library_is_reported_with_the_extra(
+    load, monkeypatch, missing, option, extra
+):
     """The start ends with a line that names the extra to install."""
     conf, settings, service = loaded(load, f'{BIND}page = true')
     monkeypatch.setitem(sys.modules, missing, None)
@@ -429,7 +433,7 @@ def test_a_missing_library(load, monkeypatch, missing, option, extra):
         begin()
 
 
-def test_the_directory(monkeypatch):
+def test_the_metrics_directory_is_private_and_removed_at_the_end(monkeypatch):
     """The directory is private, and exists as long as the main process. Without an
     address there is no directory."""
     with metrics_files(None) as files:

@@ -59,7 +59,7 @@ def a_worker(read_at=5.0, peers=None, notifier=None):
     return WorkerParts(hosts, placement, a_database(), notifier, records, server)
 
 
-def test_report_for_health():
+def test_the_report_for_health_shortens_error_texts():
     """The report has the error texts cut, since a report is one datagram."""
     peers = SimpleNamespace(position=(1, 3), is_sharing=True, missed=0, late=0)
     report = Work(a_worker(peers=peers).view, shares=True, max_request_s=60.0)()
@@ -91,12 +91,12 @@ def test_report_for_health():
         ),
     ],
 )
-def test_sharing_of_pending_claims(wanted, peers, shares):
+def test_the_report_tells_if_pending_claims_are_shared_as_wanted(wanted, peers, shares):
     """Health warns where pending claims should be shared and are not."""
     assert Work(a_worker(peers=peers).view, wanted, None)().shares == shares
 
 
-def test_before_the_first_reading():
+def test_hosts_are_unknown_before_the_first_reading():
     """Neither health nor metrics know hosts before the databases have been read."""
     view = a_worker(read_at=-math.inf).view()
     assert view.read_at is None
@@ -104,7 +104,7 @@ def test_before_the_first_reading():
     assert metrics._snapshot_age(view) == {}
 
 
-def test_open_breakers():
+def test_every_target_has_a_sample_of_an_open_or_closed_circuit():
     """Each target has a sample, whether its circuit is open or not."""
     assert metrics._open_breakers(a_worker().view()) == {
         ('placement', ''): 1,
@@ -115,7 +115,7 @@ def test_open_breakers():
     }
 
 
-def test_dropped_notifications():
+def test_dropped_notifications_are_counted():
     assert a_worker().view().notifications_dropped == 0
     notifier = SimpleNamespace(dropped=5)
     assert a_worker(notifier=notifier).view().notifications_dropped == 5

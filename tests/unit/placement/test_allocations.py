@@ -40,7 +40,7 @@ def allocations(resources, generation):
         ),
     ],
 )
-def test_an_instance_that_moves_keeps_what_it_holds(held, written):
+def test_a_claim_for_a_move_keeps_the_earlier_allocations(held, written):
     """The claim is written beside the earlier allocations, in the next generation.
     Equal allocations from another claim are told apart, and deleting the claim leaves
     the earlier allocations."""

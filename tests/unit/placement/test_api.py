@@ -100,7 +100,9 @@ KEYSTONE_AWAY = ks_exc.ServiceUnavailable(http_status=503)
         ),
     ],
 )
-def test_outcome(responses, outcome, attempts):
+def test_answers_of_placement_decide_the_outcome_and_the_attempts(
+    responses, outcome, attempts
+):
     api = an_api(*responses)
     try:
         if isinstance(outcome, int):
@@ -132,7 +134,7 @@ def test_outcome(responses, outcome, attempts):
         ),
     ],
 )
-def test_retries_of_nova_conf(options, responses, attempts):
+def test_retry_options_of_nova_conf_limit_the_attempts(options, responses, attempts):
     """The options of keystoneauth1 replace the limit of time. The limit is 0 here."""
     api = an_api(*responses, retry_limit=0.0)
     vars(api.http).update(options)
@@ -145,7 +147,7 @@ def test_retries_of_nova_conf(options, responses, attempts):
     ('response', 'outcome'),
     [(OK, 200), (CONTENDED, 409), (a_response(503), None), (RESET, None)],
 )
-def test_once(response, outcome):
+def test_a_request_to_send_once_is_not_repeated(response, outcome):
     """The request is sent once, even if nova.conf permits retries."""
     api = an_api(response)
     api.http.status_code_retries = api.http.connect_retries = 9
@@ -160,9 +162,7 @@ def test_once(response, outcome):
 @pytest.mark.parametrize(
     ('response', 'repeated'), [(RESET, True), (NEVER_CONNECTED, False)]
 )
-def test_an_answer_tells_whether_an_attempt_may_have_been_carried_out(
-    response, repeated
-):
+def test_an_answer_tells_whether_an_attempt_may_have_taken_effect(response, repeated):
     assert an_api(response, FULL).send('PUT', '/x').repeated is repeated
 
 
@@ -182,7 +182,9 @@ def test_an_answer_tells_whether_an_attempt_may_have_been_carried_out(
         ),
     ],
 )
-def test_request(arguments, headers, data, microversion):
+def test_a_request_is_sent_without_retries_of_keystoneauth1(
+    arguments, headers, data, microversion
+):
     """keystoneauth1 repeats nothing by itself, and raises no error for a status."""
     api = an_api(OK)
     api.send('PUT', '/x', **arguments)
@@ -198,7 +200,7 @@ def test_request(arguments, headers, data, microversion):
     }
 
 
-def test_open_circuit():
+def test_requests_fail_at_once_while_the_circuit_is_open():
     """After a timeout requests fail at once, until Placement answers a probe."""
     api = an_api(a_response(504), OK)
     api.http.responses[f'GET {PROBE}'] = [a_response(503)]
@@ -230,7 +232,7 @@ def test_open_circuit():
         ),
     ],
 )
-def test_detail(body, detail):
+def test_an_error_has_the_detail_of_placement_or_the_reason(body, detail):
     response = Response(409, body, 'Conflict')
     assert response.detail == detail
     assert str(response) == f'409 {detail}'
@@ -247,7 +249,7 @@ def test_detail(body, detail):
         (Response(404, b'{"aggregates": ["a"]}'), None),
     ],
 )  # fmt: skip
-def test_decode(response, aggregates):
+def test_an_answer_of_the_wrong_form_or_status_is_not_decoded(response, aggregates):
     if aggregates is None:
         with pytest.raises(PlacementUnavailable):
             response.decode(ProviderAggregates)

@@ -29,7 +29,7 @@ from tests.lab.builders import a_uuid
         ),
     ],
 )
-def test_pace(posts, consumers):
+def test_a_post_has_as_many_consumers_as_take_a_second(posts, consumers):
     """A POST has as many consumers as took a second the last times, within bounds."""
     batches = Batches()
     for post in posts:
@@ -107,7 +107,7 @@ def in_flight(orders):
         ),
     ],
 )
-def test_batches(pace, orders, batches):
+def test_orders_without_a_conflict_form_a_batch(pace, orders, batches):
     """The first orders without a conflict form a batch. No order is left out or written
     twice."""
     waiting = Batches()
@@ -156,7 +156,7 @@ def test_batches(pace, orders, batches):
         ),
     ],
 )
-def test_two_at_once(monkeypatch, steps):
+def test_at_most_two_batches_are_written_at_once_unless_stuck(monkeypatch, steps):
     """Batches in flight after an order has come (+), a batch has ended (-), or time has
     passed."""
     now = [0.0]
@@ -197,7 +197,9 @@ def stopped_clock():
         pytest.param([100.0], 60, 0, id='no time'),
     ],
 )
-def test_no_wait(set_out, per_request, longest):
+def test_a_batch_waits_neither_for_late_requests_nor_too_long(
+    set_out, per_request, longest
+):
     """The wait does not include late requests, and has a longest time."""
     window = BatchWindow(per_request, longest, stopped_clock)
     for moment in set_out:
@@ -208,7 +210,7 @@ def test_no_wait(set_out, per_request, longest):
     assert not thread.is_alive()
 
 
-def test_a_wait_for_requests_on_their_way():
+def test_a_batch_waits_until_expected_requests_have_arrived():
     """The wait ends after the arrival of all requests that set out in time."""
     window = BatchWindow(per_request=60, longest=60, clock=stopped_clock)
     window.expect(99)

@@ -247,22 +247,24 @@ def check_request(answers, requests, end, wanted):
 
 
 @pytest.mark.parametrize(('answers', 'requests', 'end'), [*rows(PUT)])
-def test_a_put_of_a_new_instance(answers, requests, end):
+def test_answers_to_the_put_of_a_new_instance_decide_the_claim(answers, requests, end):
     check_request(answers, requests, end, [claim_of('a')])
 
 
 @pytest.mark.parametrize(('answers', 'requests', 'end'), [*rows(PUT_OF_A_MOVE)])
-def test_a_put_of_an_instance_that_moves(answers, requests, end):
+def test_answers_to_the_put_of_a_move_decide_the_claim(answers, requests, end):
     check_request(answers, requests, end, [claim_of('a', moves=True)])
 
 
 @pytest.mark.parametrize(('answers', 'requests', 'end'), [*rows(POST_OF_A_REQUEST)])
-def test_a_post_of_a_request(answers, requests, end):
+def test_answers_to_the_post_of_a_request_decide_the_claims(answers, requests, end):
     check_request(answers, requests, end, [claim_of('a'), claim_of('b')])
 
 
 @pytest.mark.parametrize(('answers', 'requests', 'end'), [*rows(POST_OF_REQUESTS)])
-def test_a_post_of_several_requests(monkeypatch, answers, requests, end):
+def test_answers_to_a_common_post_decide_the_claims_of_requests(
+    monkeypatch, answers, requests, end
+):
     cloud = Cloud(answers)
     if answers.startswith('slow'):
         monkeypatch.setattr(claim_protocol, 'PROXY_PATIENCE_S', -1.0)

@@ -49,7 +49,9 @@ def error(status, detail='', repeated=False):
         (error(404, repeated=True), AT_ONCE, Answer.LOST),
     ],
 )
-def test_an_answer_is_read_once(response, seconds, answer):
+def test_a_response_of_placement_is_classified_as_a_claim_answer(
+    response, seconds, answer
+):
     assert Answer.of(response, seconds) is answer
 
 
@@ -79,7 +81,7 @@ def test_a_step_follows_each_answer(way, answer):
         (Step.GIVE_UP, None, None, ClaimFailed),
     ],
 )
-def test_the_end_of_claims(step, made, lost, raised):
+def test_the_last_step_decides_the_made_and_lost_claims(step, made, lost, raised):
     """The claims that the caller has, the claims to delete, and the error."""
     claim = Claim(a_uuid('server'), a_candidate(a_uuid('one')), {})
     claims = {'certain': [claim], 'uncertain': [claim.uncertain()], None: []}

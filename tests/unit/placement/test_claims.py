@@ -161,7 +161,9 @@ def outcome_cases():
 
 
 @pytest.mark.parametrize(('faults', 'outcome', 'requests'), [*outcome_cases()])
-def test_outcomes(placement, claims, faults, outcome, requests):
+def test_each_fault_of_placement_has_an_outcome_for_the_claim(
+    placement, claims, faults, outcome, requests
+):
     """Placement has the allocations of a successful claim, and none after the claim is
     deleted."""
     placement.faults += faults
@@ -193,7 +195,7 @@ def test_outcomes(placement, claims, faults, outcome, requests):
     ('answer', 'servers', 'told'),
     [('400', ['a'], 1), ('400', ['a', 'b'], 1), ('full', ['a'], 0), ('404', ['a'], 0)],
 )
-def test_a_provider_that_is_gone(placement, answer, servers, told):
+def test_a_400_to_a_claim_reports_a_missing_provider(placement, answer, servers, told):
     """A 400 reports the missing provider."""
     heard = []
     claims = Claims(PlacementApi(placement), provider_gone=lambda: heard.append(1))
@@ -210,7 +212,9 @@ def test_a_provider_that_is_gone(placement, answer, servers, told):
     [('connect_retries', 'after reset'), ('status_code_retries', 'after 503')],
 )
 @pytest.mark.parametrize('retries', [0, 1, 2])
-def test_what_nova_conf_says(placement, claims, option, fault, retries):
+def test_nova_conf_options_set_the_number_of_claim_retries(
+    placement, claims, option, fault, retries
+):
     """The options of keystoneauth1 say how often something is tried again."""
     setattr(placement, option, retries)
     placement.faults += [fault] * 5
@@ -223,7 +227,7 @@ def test_what_nova_conf_says(placement, claims, option, fault, retries):
     ('fault', 'is_made'), [('before 503', False), ('after 503', True)]
 )
 @pytest.mark.parametrize('count', [1, 2])
-def test_a_request_that_has_waited_for_as_long_as_it_may(
+def test_a_claim_past_the_retry_limit_is_not_repeated(
     placement, claims, fault, is_made, count
 ):
     """While Placement is away, nothing is repeated for the request: neither the claim
@@ -261,7 +265,9 @@ KINDS = {
 
 
 @pytest.mark.parametrize('before', [{}, holds(OLD)], ids=['unshelve', 'evacuation'])
-def test_the_requests_of_a_move(placement, claims, before):
+def test_a_move_reads_the_allocations_and_writes_the_claim_once(
+    placement, claims, before
+):
     """The allocations of the instance are read, kept, and written once, with their
     generation."""
     if before:
@@ -281,7 +287,9 @@ def test_the_requests_of_a_move(placement, claims, before):
     ],
     ids=['build', 'builds', 'unshelve', 'evacuation'],
 )
-def test_a_claim_that_a_proxy_has_sent_twice(placement, wanted, before):
+def test_a_claim_sent_twice_by_a_proxy_is_made_and_can_be_deleted(
+    placement, wanted, before
+):
     """The second Placement answers that the consumer exists. The claim is made, and can
     be deleted."""
     claims = claims_of(placement, Nova({'server': InstanceState()}))
@@ -302,7 +310,7 @@ def test_a_claim_that_a_proxy_has_sent_twice(placement, wanted, before):
     assert placement.resources() == ({'server': before} if before else {})
 
 
-def test_moves_of_several_instances(placement, claims):
+def test_moves_of_several_instances_are_claimed_all_or_none(placement, claims):
     """The claims are made all or nothing. An instance with allocations is a refusal."""
     assert len(claims.allocate([moving('a'), moving('b')])) == 2
     placement.held = {'a': [5, holds(OLD)]}
@@ -311,7 +319,7 @@ def test_moves_of_several_instances(placement, claims):
 
 
 @pytest.mark.parametrize('ask', [claim, moving])
-def test_a_consumer_that_changes_all_the_time(placement, claims, ask):
+def test_a_claim_fails_after_the_second_consumer_conflict(placement, claims, ask):
     """The claim fails after the second conflict, and is not written for ever."""
     request = placement.request
 
@@ -339,7 +347,9 @@ def test_a_consumer_that_changes_all_the_time(placement, claims, ask):
         pytest.param(DatabaseUnavailable('no answer'), True, id='no database answers'),
     ],
 )
-def test_a_build_that_is_refused(placement, caplog, state, stays):
+def test_a_lost_build_claim_is_deleted_if_the_instance_is_gone(
+    placement, caplog, state, stays
+):
     """A request may be delivered to two schedulers, so nothing is taken for granted."""
     claims = claims_of(placement, Nova({'server': state}))
     placement.faults.append('late 500')
@@ -351,7 +361,7 @@ def test_a_build_that_is_refused(placement, caplog, state, stays):
 
 
 @pytest.mark.parametrize('second', [ONE, TWO], ids=['the same host', 'another host'])
-def test_a_claim_that_comes_once_the_instance_is_gone(placement, second):
+def test_a_late_claim_is_deleted_after_the_instance_is_gone(placement, second):
     """An instance with two claims is deleted before Placement makes the first claim.
     The late claim is deleted."""
     nova = Nova({'server': InstanceState(building=True)})
@@ -377,7 +387,9 @@ def test_a_claim_that_comes_once_the_instance_is_gone(placement, second):
         pytest.param(InstanceState(building=True), True, id='its build goes on'),
     ],
 )
-def test_an_attempt_that_comes_after_the_claim(placement, caplog, state, stays):
+def test_a_late_first_attempt_is_deleted_after_a_failed_build(
+    placement, caplog, state, stays
+):
     """Placement makes a claim by its second attempt, and by the first attempt once
     nova-conductor has deleted the allocations after a failed build."""
     nova = Nova({'server': InstanceState(building=True)})
@@ -397,7 +409,7 @@ def test_an_attempt_that_comes_after_the_claim(placement, caplog, state, stays):
 
 @pytest.mark.parametrize(('waiting', 'more'), [(MAX_WATCHED - 1, 1), (MAX_WATCHED, 0)])
 @pytest.mark.usefixtures('no_cleanup_thread')
-def test_few_claims_are_watched(claims, waiting, more):
+def test_the_number_of_watched_claims_is_limited(claims, waiting, more):
     """After a failure of Placement, only a few claims cost further requests."""
     for number in range(waiting):
         claims.cleanup.add(claim(f'server {number}'))
@@ -406,7 +418,7 @@ def test_few_claims_are_watched(claims, waiting, more):
 
 
 @pytest.mark.parametrize('kind', KINDS)
-def test_a_claim_that_comes_just_before_the_next(placement, kind):
+def test_a_late_abandoned_claim_is_not_kept_beside_the_next_claim(placement, kind):
     """Allocations by an abandoned claim are not kept beside the next claim."""
     nova = Nova({'server': KINDS[kind][0]})
     claims = claims_of(placement, nova)
@@ -430,7 +442,7 @@ def test_a_claim_that_comes_just_before_the_next(placement, kind):
 
 
 @pytest.mark.parametrize(('ask', 'before'), [(claim, {}), (moving, holds(OLD))])
-def test_a_move_after_a_claim_that_was_repeated(placement, ask, before):
+def test_a_move_keeps_the_allocations_of_a_repeated_claim(placement, ask, before):
     """Allocations by the second of two equal claims stay beside the allocations of the
     move."""
     nova = Nova({'server': InstanceState(host=OLD)})
@@ -450,7 +462,7 @@ def test_a_move_after_a_claim_that_was_repeated(placement, ask, before):
 
 
 @pytest.mark.usefixtures('no_cleanup_thread')
-def test_a_move_after_a_claim_that_was_given_back(placement):
+def test_deleting_an_evacuation_claim_keeps_the_source_allocations(placement):
     """A claim is given back before the next claim of an evacuation. The allocations on
     the source stay, also if they may have been made twice."""
     nova = Nova({'server': InstanceState(building=True)})
@@ -482,7 +494,7 @@ def test_a_move_after_a_claim_that_was_given_back(placement):
         pytest.param(None, True, id='nova does not know it'),
     ],
 )
-def test_a_claim_that_comes_when_another_scheduler_claims(
+def test_a_late_claim_kept_by_another_scheduler_is_deleted_if_unused(
     placement, caplog, state, stays
 ):
     """The other scheduler keeps the allocations of the lost claim, as for a move. They
@@ -504,7 +516,7 @@ def test_a_claim_that_comes_when_another_scheduler_claims(
 
 
 @pytest.mark.parametrize('second', [ONE, TWO], ids=['the same host', 'another host'])
-def test_an_undo_that_comes_after_the_next_claim(placement, second):
+def test_a_late_deletion_does_not_remove_the_next_claim(placement, second):
     """A deletion without an answer takes effect after the next claim. A consumer with
     new allocations begins with the generation in the deletion."""
     claims = claims_of(placement, Nova())
@@ -521,7 +533,7 @@ def test_an_undo_that_comes_after_the_next_claim(placement, second):
 
 @pytest.mark.usefixtures('no_cleanup_thread')
 @pytest.mark.parametrize('fault', ['before 500', 'before full', 'after 500'])
-def test_a_claim_that_cannot_be_made_safe(placement, claims, fault):
+def test_a_claim_that_cannot_be_renewed_fails_and_is_deleted(placement, claims, fault):
     """The request is decided again, and the claim is deleted."""
     [made] = claims.allocate([claim()])
     placement.faults += [None, 'late 500']
@@ -533,7 +545,7 @@ def test_a_claim_that_cannot_be_made_safe(placement, claims, fault):
     assert placement.resources() == {}
 
 
-def test_a_claim_that_others_have_changed(placement, claims):
+def test_allocations_in_another_generation_are_not_deleted(placement, claims):
     """Equal amounts in another generation belong to another claim."""
     [made] = claims.allocate([claim()])
     placement.held['server'][0] += 1
@@ -541,7 +553,7 @@ def test_a_claim_that_others_have_changed(placement, claims):
     assert placement.resources() == {'server': holds(ONE)}
 
 
-def test_an_undo_is_asked_for_once(placement, claims):
+def test_a_deletion_without_an_answer_is_not_sent_again_at_once(placement, claims):
     """A second deletion might delete a later claim of another scheduler."""
     [made] = claims.allocate([claim()])
     placement.faults += [None, 'after reset']
@@ -602,7 +614,7 @@ def together(placement, claims, wanted):
     ],
     ids=' '.join,
 )
-def test_a_common_post_without_an_answer(placement, claims, faults):
+def test_a_common_post_without_an_answer_refuses_no_request(placement, claims, faults):
     """No request is refused. Claims that were made count; the remaining claims go on
     alone."""
     servers = ['one', 'two', 'three']
@@ -618,7 +630,9 @@ def test_a_common_post_without_an_answer(placement, claims, faults):
     assert placement.asked[1] == 'POST /allocations'
 
 
-def test_a_common_post_that_a_proxy_has_sent_twice(placement, claims, monkeypatch):
+def test_a_post_sent_twice_leaves_no_allocations_of_a_failed_request(
+    placement, claims, monkeypatch
+):
     """A slow answer that a consumer exists may hide that the claims are made. The
     allocations are deleted of a request that fails when it goes on alone."""
     monkeypatch.setattr(claim_protocol, 'PROXY_PATIENCE_S', -1.0)
@@ -636,7 +650,7 @@ def test_a_common_post_that_a_proxy_has_sent_twice(placement, claims, monkeypatc
 
 
 @pytest.mark.parametrize('answers', [False, True], ids=['away', 'slow'])
-def test_a_common_post_that_placement_does_not_survive(
+def test_all_requests_of_a_post_fail_if_placement_stays_away_or_slow(
     placement, claims, monkeypatch, answers
 ):
     """If Placement is away or slow for too long, all requests fail, and no allocation
@@ -679,7 +693,9 @@ def posts(placement):
         pytest.param([None, 'late 500'], PlacementUnavailable, id='one is late'),
     ],
 )
-def test_a_request_for_many_instances(placement, claims, posts, faults, error):
+def test_a_request_for_many_instances_is_claimed_in_bounded_posts(
+    placement, claims, posts, faults, error
+):
     """A POST is no larger than Placement answers in a second or two. The claims are
     made all or nothing."""
     placement.faults += faults
@@ -698,7 +714,7 @@ def test_a_request_for_many_instances(placement, claims, posts, faults, error):
     assert len(placement.resources()) == (0 if error else len(wanted))
 
 
-def test_a_request_for_many_instances_takes_too_long(placement, claims, posts):
+def test_no_post_begins_after_the_time_limit_of_a_request(placement, claims, posts):
     """After the time limit of the request no POST begins, and no allocation stays."""
     until = time.monotonic() + 0.5
     wanted = [replace(claim(f'server{number}'), until=until) for number in range(301)]
@@ -717,7 +733,7 @@ def test_a_request_for_many_instances_takes_too_long(placement, claims, posts):
     assert placement.resources() == {}
 
 
-def test_moves_are_claimed_beside_a_post(placement, claims):
+def test_a_move_does_not_wait_for_a_post_of_other_claims(placement, claims):
     """Moves do not wait for a POST, and the POST does not fail with a move."""
     gate = Gate(placement, 'POST')
     placement.held['old'] = [5, holds(OLD)]
@@ -734,7 +750,7 @@ def test_moves_are_claimed_beside_a_post(placement, claims):
     assert placement.resources()['old'] == holds(ONE) | holds(OLD)
 
 
-def test_two_batches_at_once(placement, claims):
+def test_at_most_two_batches_of_claims_are_written_at_once(placement, claims):
     """Claims on different hosts do not wait for each other. At most two batches are in
     flight; later claims wait for the end of a batch."""
     gate = Gate(placement, 'PUT')
@@ -756,7 +772,7 @@ def test_two_batches_at_once(placement, claims):
     assert not claims._batches.waiting
 
 
-def test_batches_that_are_stuck(placement, monkeypatch):
+def test_the_next_batch_begins_beside_stuck_batches(placement, monkeypatch):
     """The next batch begins after a while, beside the stuck batches. No thread waits
     for a batch of other requests."""
     monkeypatch.setattr('novasched.placement.batching.STUCK_AFTER_S', 0.02)
@@ -780,7 +796,9 @@ def test_batches_that_are_stuck(placement, monkeypatch):
     claims.cleanup.close(0)
 
 
-def test_a_bug(claims, monkeypatch):
+def test_an_unexpected_error_fails_the_claim_but_not_the_next_claim(
+    claims, monkeypatch
+):
     """The error is raised in the threads of the batch, and in no other thread."""
     with monkeypatch.context() as patch:
         patch.setattr(claims.api, 'send', None)
@@ -789,7 +807,7 @@ def test_a_bug(claims, monkeypatch):
     assert claims.allocate([claim('other')])
 
 
-def test_frames_of_one_claim(placement):
+def test_a_claim_passes_through_few_functions_before_http(placement):
     """A PUT passes through few functions of novasched before the HTTP library."""
     frames = []
     request = placement.request
@@ -810,7 +828,9 @@ def test_frames_of_one_claim(placement):
 
 
 @pytest.mark.parametrize('servers', [['server'], ['server', 'other']])
-def test_a_claim_sent_twice_that_cannot_be_looked_up(placement, claims, servers):
+def test_a_claim_sent_twice_with_a_lost_look_is_answered_or_deleted(
+    placement, claims, servers
+):
     """A claim that is refused to the caller is deleted, and a claim that is deleted is
     not answered, where a proxy has sent the claim twice and the answer to the look at
     it gets lost."""
@@ -838,7 +858,7 @@ STEPS = [
     st.lists(st.tuples(st.sampled_from(STEPS), st.booleans()), min_size=1, max_size=3),
 )
 @settings(max_examples=300, deadline=None)
-def test_whatever_happens(faults, steps):
+def test_random_faults_leave_exactly_the_claimed_allocations(faults, steps):
     """An instance has the allocations of its claim and earlier allocations, or the
     earlier allocations alone after a refusal or a deletion. Faults come in random
     order, and Placement may carry out requests late, and twice."""
@@ -961,7 +981,7 @@ class SeveralSchedulers:
 
 @pytest.mark.usefixtures('no_cleanup_thread')
 @pytest.mark.parametrize('kind', KINDS)
-def test_a_lost_claim_beside_that_of_another_scheduler(kind):
+def test_a_lost_claim_is_deleted_beside_a_claim_of_another_scheduler(kind):
     """The lost claim is deleted, and the claim of the other scheduler stays, also after
     earlier allocations of the instance are gone."""
     faults = ['late 500'] if kind == 'build' else [None, 'late 500']
@@ -979,7 +999,7 @@ def test_a_lost_claim_beside_that_of_another_scheduler(kind):
 
 
 @pytest.mark.usefixtures('no_cleanup_thread')
-def test_a_lost_claim_after_the_same_was_claimed_and_dropped():
+def test_a_lost_claim_is_deleted_after_an_equal_claim_was_dropped():
     """A lost claim is deleted beside the claim of another scheduler, also if the first
     scheduler has claimed the same again, and the caller has deleted the second
     claim."""
@@ -1000,7 +1020,7 @@ def test_a_lost_claim_after_the_same_was_claimed_and_dropped():
 
 @pytest.mark.usefixtures('no_cleanup_thread')
 @pytest.mark.parametrize('kind', ['unshelve', 'evacuation'])
-def test_a_claim_that_is_given_back_beside_that_of_another_scheduler(kind):
+def test_a_failed_deletion_is_repeated_beside_another_scheduler_claim(kind):
     """A claim with an answer, whose deletion has failed, is deleted likewise."""
     faults = [None, None, None, *['before 500'] * 3]
     site = SeveralSchedulers(kind, faults)
@@ -1016,7 +1036,7 @@ def test_a_claim_that_is_given_back_beside_that_of_another_scheduler(kind):
 
 @pytest.mark.usefixtures('no_cleanup_thread')
 @pytest.mark.parametrize('kind', ['build', 'unshelve'])
-def test_a_request_that_begins_and_ends_during_a_look(kind):
+def test_allocations_claimed_during_a_look_at_a_lost_claim_stay(kind):
     """A scheduler looks at its lost claim. Before it reads the instance, another
     scheduler deletes the lost claim and claims for a request, and the request ends.
     The new allocations have the generation of the lost claim, and stay."""
@@ -1055,7 +1075,9 @@ def test_a_request_that_begins_and_ends_during_a_look(kind):
     st.booleans(),
 )
 @settings(max_examples=300, deadline=None)
-def test_whatever_happens_to_several_schedulers(kind, faults, attempts, source_returns):
+def test_random_faults_keep_the_answered_claim_of_several_schedulers(
+    kind, faults, attempts, source_returns
+):
     """The claim of the answer stays, even if Placement carries out other claims late.
     Without an answer, the instance has the earlier allocations."""
     site = SeveralSchedulers(kind, faults)

@@ -122,7 +122,9 @@ def errors(caplog, level=logging.ERROR):
         ),
     ],
 )
-def test_the_end_of_a_task(cleanup, clock, caplog, outcomes, may_come, seconds, logged):
+def test_a_deletion_is_repeated_until_done_or_given_up_with_a_warning(
+    cleanup, clock, caplog, outcomes, may_come, seconds, logged
+):
     """The deletion is repeated; the log names the instance of a task that is given up
     or in doubt."""
     script = cleanup.queue('server', *outcomes, may_come=may_come)
@@ -141,7 +143,9 @@ def test_the_end_of_a_task(cleanup, clock, caplog, outcomes, may_come, seconds, 
 
 
 @pytest.mark.parametrize('outcome', [AWAY, AT_WORK], ids=['away', 'at work'])
-def test_a_task_that_cannot_be_done_yet(cleanup, clock, caplog, outcome):
+def test_no_task_is_given_up_while_placement_is_away_or_nova_works(
+    cleanup, clock, caplog, outcome
+):
     """The time limit ends no task without a look at the allocations, and none while
     nova works on the instance: a request may last for long."""
     until = clock.now + CLEANUP_LIMIT_S
@@ -166,7 +170,7 @@ def test_a_task_that_cannot_be_done_yet(cleanup, clock, caplog, outcome):
         (AT_WORK, REQUEST_LIMIT_S - 1, REQUEST_LIMIT_S),
     ],
 )
-def test_the_time_of_the_last_look(doubt, seconds, until):
+def test_nova_work_on_an_instance_postpones_the_last_look(doubt, seconds, until):
     """Nova's work on an instance postpones the last look, as long as a request may be
     in progress."""
     claim = Claim('server', a_candidate(a_uuid('one')), {})
@@ -204,7 +208,9 @@ AGAIN = 'again'
         (EARLY, True, LATE_CLAIM_S, False, AGAIN),
     ],
 )
-def test_the_step_after_a_look(doubt, has_successor, seconds, is_last, expected):
+def test_a_look_decides_whether_a_cleanup_task_ends_or_goes_on(
+    doubt, has_successor, seconds, is_last, expected
+):
     """A task ends once no allocations of its claim are left or can come, or at its last
     look."""
     claim = Claim('server', a_candidate(a_uuid('one')), {})
@@ -218,7 +224,7 @@ def test_the_step_after_a_look(doubt, has_successor, seconds, is_last, expected)
         assert following is expected
 
 
-def test_one_that_fails(cleanup):
+def test_a_failing_cleanup_task_does_not_delay_other_tasks(cleanup):
     """A failing task does not delay the other tasks."""
     failing = cleanup.queue('one', AWAY)
     failing.wait_for(2)
@@ -230,7 +236,7 @@ def a_bug():
     raise ZeroDivisionError('a bug')
 
 
-def test_a_bug(cleanup, caplog):
+def test_an_unexpected_error_does_not_stop_the_cleanup_thread(cleanup, caplog):
     """An unexpected error ends neither the thread nor the round of the tasks."""
     failing = cleanup.queue('one', a_bug)
     other = cleanup.queue('two', None)
@@ -239,7 +245,7 @@ def test_a_bug(cleanup, caplog):
     assert 'instance one' in errors(caplog)[0]
 
 
-def test_a_thread_that_dies(cleanup, monkeypatch):
+def test_a_new_thread_is_started_after_the_cleanup_thread_died(cleanup, monkeypatch):
     """The next task begins another thread."""
     monkeypatch.setattr(threading, 'excepthook', lambda args: None)
     dying = cleanup.queue('one', sys.exit, None)
@@ -248,7 +254,7 @@ def test_a_thread_that_dies(cleanup, monkeypatch):
     cleanup.queue('two', None).wait_for(1)
 
 
-def test_too_many(cleanup, caplog):
+def test_the_number_of_pending_cleanup_tasks_is_limited(cleanup, caplog):
     """The number of tasks is limited."""
     assert cleanup.pending == 0
     for number in range(5):
@@ -260,7 +266,7 @@ def test_too_many(cleanup, caplog):
     ]
 
 
-def test_the_end(cleanup, caplog):
+def test_closing_the_cleanup_attempts_all_tasks_and_logs_failures(cleanup, caplog):
     """All tasks are attempted once more; the log names the instances of the failed
     tasks."""
     cleanup.queue('there', None, may_come=True).wait_for(1)
@@ -271,7 +277,7 @@ def test_the_end(cleanup, caplog):
     assert 'instance away: given up' in error
 
 
-def test_a_server_that_gets_something_else(cleanup, caplog):
+def test_lost_claims_are_deleted_before_the_next_claim_of_an_instance(cleanup, caplog):
     """Lost claims are deleted before the next claim. Late claims are left to the
     caller, and without an answer of Placement the next claim fails. A claim in doubt
     stays, and does not prevent the next claim."""
@@ -333,7 +339,9 @@ def test_a_server_that_gets_something_else(cleanup, caplog):
         ),
     ],
 )
-def test_doubt(state, moves, doubtful, asked):
+def test_the_state_of_an_instance_decides_doubt_about_a_claim(
+    state, moves, doubtful, asked
+):
     """A task in progress is no doubt for the request of the task."""
     claim = Claim('server', a_candidate(a_uuid('one')), {}, moves=moves)
     assert bool(doubt_about(claim, state, requested=False)) is doubtful
@@ -349,7 +357,9 @@ def test_doubt(state, moves, doubtful, asked):
         ({'two'}, False, False),
     ],
 )
-def test_doubt_after_an_evacuation(evacuated_from, is_part, doubtful):
+def test_a_claim_on_an_evacuated_source_host_is_in_doubt(
+    evacuated_from, is_part, doubtful
+):
     """The allocations on a host that is not back after an evacuation belong to the
     instance. They may equal a claim for an evacuation in the opposite direction."""
     state = InstanceState(
@@ -362,7 +372,7 @@ def test_doubt_after_an_evacuation(evacuated_from, is_part, doubtful):
     assert bool(doubt) is doubtful
 
 
-def test_doubt_at_the_end(cleanup, caplog):
+def test_closing_the_cleanup_does_not_wait_for_the_end_of_a_doubt(cleanup, caplog):
     """The cleanup does not wait for the end of a doubt."""
     cleanup.queue('server', DOUBT, may_come=True).wait_for(1)
     cleanup.close(3600)
@@ -370,7 +380,7 @@ def test_doubt_at_the_end(cleanup, caplog):
     assert 'instance server is left' in warning
 
 
-def test_others_are_not_waited_for(cleanup):
+def test_a_claim_waits_for_the_cleanup_of_the_same_instance_only(cleanup):
     """While Placement is asked about an instance, claims for another instance go on,
     and claims for the same instance wait."""
     gate = threading.Event()
@@ -391,7 +401,7 @@ def test_others_are_not_waited_for(cleanup):
         assert itself.result(10) == []
 
 
-def test_one_thread_at_a_time_deletes_for_an_instance(clock):
+def test_cleanup_skips_an_instance_while_a_request_deletes_a_claim(clock):
     """While a request deletes a lost claim, the cleanup leaves the instance alone."""
     tried = []
     in_hand = threading.Event()
@@ -440,7 +450,9 @@ class SlowApi:
     ('seconds', 'may_come_again'),
     [(PROXY_PATIENCE_S, False), (PROXY_PATIENCE_S + 1, True)],
 )
-def test_a_deletion_that_takes_long(monkeypatch, clock, seconds, may_come_again):
+def test_a_slow_deletion_counts_as_possibly_repeated_by_a_proxy(
+    monkeypatch, clock, seconds, may_come_again
+):
     """A proxy may have sent a slow deletion to a second Placement, so that the first
     one carries out the deletion later."""
     monkeypatch.setattr(cleanup_module, 'time', SimpleNamespace(monotonic=clock))
@@ -473,7 +485,7 @@ REST = InstanceState(host='old', hosts=frozenset({'one'}))
 """An instance without a task on another host than that of the claim."""
 
 
-def test_a_look_at_a_database_that_lags_behind(monkeypatch, clock):
+def test_allocations_stay_while_a_lagging_database_may_hide_a_move(monkeypatch, clock):
     """Another scheduler has just claimed the same for a move, of which a lagging
     database does not show the task yet. These allocations stay."""
     begun = clock.now
@@ -494,7 +506,7 @@ def test_a_look_at_a_database_that_lags_behind(monkeypatch, clock):
     ('generations', 'looks'),
     [((1, 1, 1), 2), ((1, 2, 2), 3), ((1, 2, 3, 3), 4)],
 )
-def test_allocations_are_deleted_in_a_later_look(
+def test_allocations_are_deleted_once_older_than_the_database_lag(
     monkeypatch, clock, generations, looks
 ):
     """The allocations of an instance at rest are deleted as soon as they have existed
@@ -517,7 +529,7 @@ def test_allocations_are_deleted_at_once_for_a_request(monkeypatch, clock):
     assert len(api.written) == 1
 
 
-def test_an_early_look_at_the_end(cleanup, caplog):
+def test_closing_the_cleanup_waits_for_a_look_past_the_database_lag(cleanup, caplog):
     """At the end, the cleanup waits for a later look at allocations."""
     early = Doubt('too early', is_early=True)
     cleanup.queue('server', early, early, early, early, None)
@@ -529,7 +541,9 @@ def test_an_early_look_at_the_end(cleanup, caplog):
     ('seconds', 'is_deleted'),
     [(LOOK_LIMIT_S / 2, True), (LOOK_LIMIT_S / 2 + 1, False)],
 )
-def test_a_look_that_takes_too_long(monkeypatch, clock, seconds, is_deleted):
+def test_allocations_stay_after_a_look_that_took_too_long(
+    monkeypatch, clock, seconds, is_deleted
+):
     """After two slow answers the allocations may belong to another claim."""
     monkeypatch.setattr(cleanup_module, 'time', SimpleNamespace(monotonic=clock))
     held = {

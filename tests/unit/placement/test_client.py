@@ -76,7 +76,9 @@ def http_of(client):
         ),
     ],
 )
-def test_candidates(client_of, request_, responses, resources, offer):
+def test_candidates_of_all_queries_of_a_request_are_offered_in_order(
+    client_of, request_, responses, resources, offer
+):
     """The queries of a request, and the candidates of all answers in order."""
     client = client_of({CANDIDATES: responses})
     candidates = client.candidates(request_)
@@ -93,7 +95,7 @@ def test_candidates(client_of, request_, responses, resources, offer):
     assert not candidates.is_remembered
 
 
-def test_what_is_known_of_providers(client_of):
+def test_traits_and_capacity_of_a_provider_come_with_candidates(client_of):
     candidates = client_of({CANDIDATES: [BOTH]}).candidates(a_request())
     assert candidates.traits(A) == ['HW_CPU_X86_AVX']
     assert candidates.capacity_left(A) == {
@@ -110,7 +112,9 @@ def test_what_is_known_of_providers(client_of):
         (a_response(200, {'allocation_requests': 1}), 'sends what cannot be read'),
     ],
 )
-def test_no_candidates(client_of, response, text):
+def test_a_failed_candidates_query_raises_placement_unavailable(
+    client_of, response, text
+):
     with pytest.raises(PlacementUnavailable, match=text):
         client_of({CANDIDATES: [response]}).candidates(a_request())
 
@@ -129,12 +133,14 @@ def test_a_refused_query_is_logged(client_of, caplog):
         (a_response(404), set()),
     ],
 )
-def test_aggregates(client_of, response, aggregates):
+def test_aggregates_of_a_provider_are_read_and_a_404_means_none(
+    client_of, response, aggregates
+):
     client = client_of({f'GET /resource_providers/{A}/aggregates': [response]})
     assert client.aggregates(A) == aggregates
 
 
-def test_allocations(client_of):
+def test_allocations_of_an_instance_are_read_by_provider(client_of):
     body = {'allocations': {A: {'resources': AMOUNTS}}, 'consumer_generation': 1}
     client = client_of({ALLOCATIONS: [a_response(200, body)]})
     assert client.allocations('x') == {A: AMOUNTS}
@@ -149,7 +155,7 @@ def test_allocations(client_of):
         (a_response(503), PlacementUnavailable),
     ],
 )
-def test_check(client_of, response, error):
+def test_the_check_at_the_start_sends_a_single_request(client_of, response, error):
     """The start of the service sends a single request."""
     client = client_of({'GET /resource_providers': [response]})
     if error is None:
@@ -168,7 +174,7 @@ def boot(name):
 
 
 @pytest.mark.parametrize(('response', 'is_made'), [(DONE, True), (FULL, False)])
-def test_claim(client_of, response, is_made):
+def test_a_claim_is_a_single_put_of_the_candidate(client_of, response, is_made):
     """A single PUT with Placement's own texts."""
     client = client_of({CANDIDATES: [BOTH], CLAIM: [response]})
     request = boot('one')
@@ -186,7 +192,7 @@ def test_claim(client_of, response, is_made):
 
 
 @pytest.mark.parametrize(('response', 'is_made'), [(DONE, True), (FULL, False)])
-def test_claim_together(client_of, response, is_made):
+def test_claims_of_a_request_are_a_single_post(client_of, response, is_made):
     """A single POST for the instances of a request."""
     client = client_of({CANDIDATES: [BOTH], CLAIMS: [response]})
     offer = client.candidates(boot('one'))
@@ -198,7 +204,7 @@ def test_claim_together(client_of, response, is_made):
     assert [*body] == [a_uuid('one'), a_uuid('two')]
 
 
-def test_delete_allocations(client_of):
+def test_a_deletion_replaces_allocations_in_the_same_generation(client_of):
     """The allocations are read, and replaced by an empty set in the same generation."""
     held = {'allocations': {A: {'resources': AMOUNTS}}, 'consumer_generation': 1}
     client = client_of(
@@ -236,7 +242,7 @@ def with_devices(*amounts):
         ),
     ],
 )
-def test_the_query_of_the_request_after_the_answer_about_all_hosts(
+def test_the_query_of_a_request_follows_the_query_about_all_hosts(
     client_of, amounts, all_hosts, own
 ):
     """Placement is asked about all hosts, and then with the amounts of the request. A
@@ -265,7 +271,7 @@ def test_the_query_of_the_request_after_the_answer_about_all_hosts(
     assert sum('resources' in name for name in second) == 2
 
 
-def test_remembered_candidates(client_of):
+def test_requests_are_served_from_the_remembered_answer(client_of):
     """After an answer about all hosts, requests are served from memory. A refused claim
     excludes the host."""
     client = client_of(

@@ -85,7 +85,9 @@ def chunked(*pieces):
     ],
     ids=['length', 'long', 'chunked', 'long chunks', 'gzip', 'empty', 'none'],
 )
-def test_answers(speaker, api, says, content):
+def test_a_response_is_read_whole_and_the_connection_is_kept(
+    speaker, api, says, content
+):
     """Responses are read to the end, and the connection is kept."""
     speaker.says = says
     speaker.stays = True
@@ -119,7 +121,7 @@ def test_answers(speaker, api, says, content):
         (b'', b''),
     ],
 )
-def test_what_is_no_answer(speaker, api, says):
+def test_a_broken_or_slow_response_raises_placement_unavailable(speaker, api, says):
     """A broken or slow response is an error of a single kind."""
     speaker.says = says
     with pytest.raises(PlacementUnavailable):
@@ -127,7 +129,7 @@ def test_what_is_no_answer(speaker, api, says):
 
 
 @pytest.mark.parametrize('wrapped', [with_length, chunked])
-def test_too_large(speaker, wrapped):
+def test_a_response_above_the_size_limit_is_refused(speaker, wrapped):
     """A response is read up to the limit, also while it is decompressed."""
     api = speaker.api(max_answer_mib=1)
     speaker.stays = True

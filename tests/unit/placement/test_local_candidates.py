@@ -52,7 +52,7 @@ def providers_of(candidates):
         (a_query(('CUSTOM_NOWHERE', 1)), []),
     ],
 )
-def test_hosts(query, hosts):
+def test_hosts_with_a_fitting_tree_have_candidates(query, hosts):
     candidates = candidates_for(query, TWO_HOSTS)
     assert [*candidates] == hosts
     assert candidates.count == len(hosts)
@@ -62,7 +62,7 @@ def test_hosts(query, hosts):
         assert not candidates.exhausted([host])
 
 
-def test_hosts_with_unjudged_candidates_are_known():
+def test_an_offer_knows_the_hosts_with_changed_candidates():
     """An offer knows the hosts whose candidates are others than before. An offer that
     filters have narrowed has the same candidates left, and an earlier offer knows
     nothing of later offers."""
@@ -79,7 +79,7 @@ def test_hosts_with_unjudged_candidates_are_known():
 
 
 @pytest.mark.parametrize('query', [a_query(), a_query(GPU)])
-def test_devices_left(query):
+def test_devices_left_are_listed_by_host_with_the_largest_first(query):
     """Each provider of a class has a column, the largest amounts first."""
     providers = [
         *a_host('a', ('CUSTOM_X', 7), ('VGPU', 1), ('VGPU', 0), ('VGPU', 3)),
@@ -93,7 +93,7 @@ def test_devices_left(query):
     assert candidates.devices_left([], 'VGPU').shape == (0, 0)
 
 
-def test_a_candidate():
+def test_a_candidate_has_the_form_of_an_allocation_request():
     """A candidate has the form of Placement's allocation requests."""
     candidates = candidates_for(a_query(GPU, GPU, isolate=True), TWO_HOSTS)
     [candidate] = candidates['b']
@@ -109,7 +109,7 @@ def test_a_candidate():
         candidates['a-0']
 
 
-def test_beside_pending_claims():
+def test_pending_claims_take_devices_until_no_candidate_is_left():
     """Pending claims take devices, until no candidate of a host is left."""
     candidates = candidates_for(a_query(GPU), TWO_HOSTS)
 
@@ -124,7 +124,7 @@ def test_beside_pending_claims():
     assert [*beside.exhausted(['a', 'b'])] == ['b']
 
 
-def test_narrowed():
+def test_filtered_candidates_stay_until_pending_claims_change():
     """Candidates that a filter left stay, until the pending claims on the host
     change."""
     candidates = candidates_for(a_query(GPU), TWO_HOSTS)
@@ -134,7 +134,7 @@ def test_narrowed():
     assert beside['b']
 
 
-def test_one_candidate_for_each_split_over_numa_cells():
+def test_each_split_of_devices_over_numa_cells_has_a_candidate():
     """Devices of different NUMA cells are not interchangeable."""
     cells = {'a-0': 0, 'a-1': 0, 'a-2': 1, 'a-3': 1}
     candidates = candidates_for(a_query(GPU, GPU, isolate=True), TWO_HOSTS)
@@ -149,7 +149,7 @@ def test_one_candidate_for_each_split_over_numa_cells():
     assert len(beside['a']) == 3
 
 
-def test_after_a_refused_claim():
+def test_the_next_candidate_avoids_devices_of_a_refused_claim():
     """The next candidate avoids the devices of the refused one, if the host has other
     devices."""
     candidates = candidates_for(a_query(GPU), TWO_HOSTS)
@@ -172,7 +172,7 @@ def test_a_search_that_is_given_up_has_a_candidate():
     assert len(candidates['a'][0].allocations) == 10
 
 
-def test_the_fuller_device_first():
+def test_the_fuller_device_is_offered_first():
     devices = [('VGPU', 4), ('VGPU', 2), ('VGPU', 3)]
     candidates = candidates_for(a_query(('VGPU', 2)), a_host('a', *devices))
     assert providers_of(candidates['a'])[0] == ['a', 'a-1']
@@ -206,7 +206,7 @@ def test_hosts_that_differ_in_other_traits_share_a_search(
     assert len(counted) <= searches + 1
 
 
-def test_sharing_providers():
+def test_an_answer_with_a_sharing_provider_is_unusable():
     """A provider that shares its inventory may serve hosts of other trees."""
     shared = Provider('disk', {'DISK_GB': 10}, traits=('MISC_SHARES_VIA_AGGREGATE',))
     with pytest.raises(UnusableAnswer, match='share'):
@@ -221,7 +221,7 @@ def test_sharing_providers():
     ],
     ids=['more than 64 bits', 'a loop of parents'],
 )
-def test_answers_that_cannot_be_used(providers):
+def test_an_answer_with_invalid_amounts_or_parents_is_unusable(providers):
     text = json.loads(answer_text(providers))
     for summary in text['provider_summaries'].values():
         summary['root_provider_uuid'] = 'a'
@@ -229,7 +229,7 @@ def test_answers_that_cannot_be_used(providers):
         BaseAnswer(json.dumps(text).encode(), ASKED_AT)
 
 
-def test_unknown_traits_that_are_forbidden():
+def test_a_forbidden_custom_trait_of_no_provider_is_unknown():
     """Placement may not know a custom trait that no provider has."""
     answer = an_answer(TWO_HOSTS)
     query = a_query(GPU, root=a_rule(forbidden=['CUSTOM_UNKNOWN', 'HW_CPU_X86_AVX']))

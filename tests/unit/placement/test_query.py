@@ -243,14 +243,16 @@ def parameters_of(string):
         ),
     ],
 )
-def test_what_is_asked_for(fields, flavor, extra_specs, changes):
+def test_requirements_of_a_request_become_query_parameters(
+    fields, flavor, extra_specs, changes
+):
     """Requirements of flavor, image, ports and destination become parameters. Hosts
     must be in the aggregates of the zone and of the tenant."""
     request = a_request(flavor=a_flavor(extra_specs, **flavor), **fields)
     assert asked(request) == {**PLAIN, **changes}
 
 
-def test_limit():
+def test_the_limit_is_left_out_if_required_hosts_may_be_cut_off():
     """The number of candidates is limited, unless the limit might cut off the required
     host."""
     assert 'limit' in asked(a_request(hints={'query': ['x']}))
@@ -259,7 +261,7 @@ def test_limit():
         assert 'limit' not in asked(a_request(hints={hint: ['x']}))
 
 
-def test_ports_make_groups_overlap():
+def test_groups_of_several_ports_get_the_group_policy_none():
     """Groups of ports need a policy: ``none``, unless the flavor has several groups."""
     ports = (
         RequestGroup('p1', {'CUSTOM_X': 1}),
@@ -301,14 +303,14 @@ def test_ports_make_groups_overlap():
         ),
     ],
 )
-def test_nonsense_is_passed_over_with_a_warning(extra_specs, warning):
+def test_an_invalid_extra_spec_is_ignored_with_a_warning(extra_specs, warning):
     """An invalid extra spec changes nothing but the log."""
     request = a_request(extra_specs=extra_specs)
     assert asked(request) == PLAIN
     assert build(request, Settings()).warnings == (warning,)
 
 
-def test_names_too_long_for_placement():
+def test_names_too_long_for_placement_are_cut_but_stay_too_long():
     """A name stays too long for Placement, which refuses the query, but is not sent
     whole."""
     extra_specs = {
@@ -324,7 +326,7 @@ def test_names_too_long_for_placement():
     assert custom == 'CUSTOM_'.ljust(MAX_NAME_LENGTH + 1, 'C') + ':1'
 
 
-def test_fallback():
+def test_a_second_query_asks_for_pinned_cpus_reported_as_vcpu():
     """A second query asks for hosts that report pinned CPUs as VCPU."""
     pinned = {'hw:cpu_policy': 'dedicated'}
     mixed = {'hw:cpu_policy': 'mixed'}
@@ -340,7 +342,7 @@ def test_fallback():
         assert len(build_all(request, Settings())) == 1
 
 
-def test_groups_from_outside_are_checked():
+def test_an_invalid_or_repeated_port_group_is_refused():
     """A group of a port needs a name and resources."""
     group = RequestGroup('p1', {'CUSTOM_X': 1})
     for groups in (
@@ -402,7 +404,7 @@ def test_groups_from_outside_are_checked():
         ),
     ],
 )
-def test_single_constraints(string, found):
+def test_a_query_is_split_into_constraints_with_a_question_each(string, found):
     """The constraints of a query in order, each with the question to Placement. A
     constraint of several groups counts once."""
 
@@ -492,7 +494,9 @@ ROOT = {
         ),
     ],
 )
-def test_queries_in_two_parts(fields, extra_specs, base, amounts, required, forbidden):
+def test_a_query_is_split_into_a_base_query_and_local_demands(
+    fields, extra_specs, base, amounts, required, forbidden
+):
     """The base query has the parts that an answer about all hosts does not show.
     Amounts and traits are compared with the answer."""
     local = build(a_request(flavor=a_flavor(extra_specs), **fields), Settings()).local
@@ -583,7 +587,9 @@ def with_traits(*traits):
         ),
     ],
 )
-def test_queries_for_devices(fields, extra_specs, trees, further_classes):
+def test_the_base_query_of_a_device_request_leaves_out_the_devices(
+    fields, extra_specs, trees, further_classes
+):
     """The base query has the resource classes of every compute node."""
     if 'same_subtree' in fields:
         extra_specs = extra_specs | {'group_policy': 'isolate'}
@@ -603,7 +609,9 @@ def test_queries_for_devices(fields, extra_specs, trees, further_classes):
         ({'unlimited': True}, {}, False),
     ],
 )
-def test_devices_of_a_named_host(fields, base, is_for_one_host):
+def test_the_base_query_of_a_device_request_names_the_requested_host(
+    fields, base, is_for_one_host
+):
     """The base query of a request for devices is about the named host, unless the name
     belongs to several compute nodes."""
     request = a_request(flavor=a_flavor(GPU), is_bfv=True, **fields)
@@ -629,7 +637,7 @@ def test_devices_of_a_named_host(fields, base, is_for_one_host):
         ({'is_bfv': True}, {'resources:VCPU': '0', 'resources:MEMORY_MB': '0'}),
     ],
 )
-def test_queries_that_are_asked_whole(fields, extra_specs):
+def test_queries_that_cannot_be_split_are_asked_whole(fields, extra_specs):
     """Several groups without a policy, aggregates of a group, named hosts, and a query
     without resources."""
     built = build(a_request(flavor=a_flavor(extra_specs), **fields), Settings())

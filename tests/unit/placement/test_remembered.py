@@ -111,7 +111,9 @@ def site():
         (asking(**{'trait:CUSTOM_NOBODYS': 'required'}), None),
     ],
 )
-def test_what_an_answer_offers(site, request_, offered):
+def test_a_remembered_answer_offers_the_hosts_that_fit_a_request(
+    site, request_, offered
+):
     """Hosts with sufficient amounts and fitting traits; None without such a host, or if
     Placement may not know a trait. No query is asked."""
     asked = len(site.asked)
@@ -119,7 +121,7 @@ def test_what_an_answer_offers(site, request_, offered):
     assert len(site.asked) == asked
 
 
-def test_less_what_was_taken_and_what_was_refused(site):
+def test_a_remembered_answer_leaves_out_full_and_refused_hosts(site):
     site.taken = {
         'a': {'VCPU': 15},
         'b': {'VCPU': 7, 'MEMORY_MB': 1025},
@@ -130,7 +132,7 @@ def test_less_what_was_taken_and_what_was_refused(site):
     assert site.offer() == 'c'
 
 
-def test_what_is_forgotten(site):
+def test_answers_to_queries_sent_before_forget_are_not_used(site):
     """Answers to queries before the call are not used. The next answer is."""
     pause = TAKES_S / SHARE - TAKES_S
     site.answers.forget()
@@ -144,7 +146,7 @@ def test_what_is_forgotten(site):
     assert len(site.asked) == 3
 
 
-def test_candidates(site):
+def test_remembered_candidates_equal_the_candidates_of_placement(site):
     """The candidates equal Placement's."""
     [built] = query.build_all(asking(), Settings())
     offer = site.answers.offer([built])
@@ -181,7 +183,7 @@ def test_candidates(site):
     ],
     ids=['shared', 'nested', 'no JSON', 'no answer', 'wrong type'],
 )
-def test_an_answer_that_cannot_be_used(text):
+def test_an_unusable_answer_delays_the_next_query(text):
     """The query is not repeated for a while, however many requests come."""
     site = Site(text)
     assert site.offers(9) == [None] * 9
@@ -209,7 +211,7 @@ def test_an_answer_that_cannot_be_used(text):
         ),
     ],
 )
-def test_when_answers_are_asked_for(pauses, offered, asked):
+def test_a_remembered_answer_is_used_up_to_the_maximum_age(pauses, offered, asked):
     """The second request starts a refresh of a second, and waits. Later requests use
     the answer up to the maximum age, and start a refresh in the background."""
     site = Site()
@@ -222,7 +224,7 @@ def test_when_answers_are_asked_for(pauses, offered, asked):
 
 
 @pytest.mark.parametrize(('processes', 'pause'), [(1, 3), (4, 15)])
-def test_a_share_of_placements_time(processes, pause):
+def test_queries_take_a_bounded_share_of_the_time_of_placement(processes, pause):
     """All processes together take a quarter of a worker's."""
     site = Site(PlacementUnavailable('away'), processes=processes)
     site.offers(2)
@@ -234,7 +236,7 @@ def test_a_share_of_placements_time(processes, pause):
     assert counts == [1, 2]
 
 
-def test_placement_that_does_not_answer():
+def test_a_query_without_an_answer_is_repeated_after_a_pause():
     """Requests ask for themselves, and the query is repeated after a pause."""
     site = Site(PlacementUnavailable('away'))
     assert site.offers(5) == [None] * 5
@@ -247,7 +249,7 @@ def test_placement_that_does_not_answer():
 PAUSE_S = TAKES_S / SHARE - TAKES_S
 
 
-def test_a_query_that_always_fails():
+def test_a_query_that_failed_twice_is_repeated_after_a_long_pause():
     """After a second failure the query is repeated once in a while."""
     site = Site(OutcomeUnknown('the answer has more than 64 MiB'))
     counts = []
@@ -258,7 +260,7 @@ def test_a_query_that_always_fails():
     assert counts == [1, 2, 2, 3, 3, 4]
 
 
-def test_failures_that_do_not_follow_each_other():
+def test_an_answer_between_failures_resets_the_failure_count():
     """An answer between two failures resets the count."""
     site = Site()
     asked = []
@@ -279,7 +281,7 @@ def test_failures_that_do_not_follow_each_other():
     ],
     ids=['slow', 'away', 'another form'],
 )
-def test_a_failure_beside_a_young_answer(site, failure, offered):
+def test_the_earlier_answer_serves_after_a_failed_query(site, failure, offered):
     """After a failure the earlier answer serves up to the maximum age. After an
     unusable answer no answer serves."""
     site.text = failure
@@ -291,14 +293,14 @@ def test_a_failure_beside_a_young_answer(site, failure, offered):
     assert site.offer() is None
 
 
-def test_a_failure_beside_an_answer_that_is_forgotten(site):
+def test_a_forgotten_answer_does_not_serve_after_a_failed_query(site):
     site.text = OutcomeUnknown('slow')
     site.meanwhile = site.answers.forget
     site.clock.now += MAX_AGE_S / 2
     assert site.offers(2) == ['abc', None]
 
 
-def test_nobody_waits_for_a_query_that_failed():
+def test_no_request_waits_for_a_query_that_failed_before():
     """Requests ask Placement themselves until there is an answer."""
     site = Site(OutcomeUnknown('slow'))
     assert site.offers(2) == [None, None]
@@ -319,7 +321,7 @@ def test_nobody_waits_for_a_query_that_failed():
     assert site.offer() == 'abc'
 
 
-def test_those_who_need_what_is_being_asked_for_wait():
+def test_requests_wait_for_a_running_refresh_of_the_same_query():
     """Requests wait for a running refresh of the same query, and no second query is
     sent. A request for another query does not wait."""
     site = Site()
@@ -339,7 +341,7 @@ def test_those_who_need_what_is_being_asked_for_wait():
     assert len(site.asked) == 1
 
 
-def test_a_bug(caplog):
+def test_an_unexpected_error_is_logged_and_delays_the_query(caplog):
     """The log has the error, and the query is not repeated for a while."""
     site = Site(ZeroDivisionError('a bug'))
     assert site.offers(9) == [None] * 9
@@ -347,7 +349,7 @@ def test_a_bug(caplog):
     assert 'ZeroDivisionError: a bug' in caplog.text
 
 
-def test_several_questions_are_asked_in_turn():
+def test_several_base_queries_are_refreshed_in_turn():
     """Each set of resource classes has a base query. The oldest answer in use is
     refreshed first."""
     site = Site()
@@ -360,7 +362,7 @@ def test_several_questions_are_asked_in_turn():
     assert site.asked[2:] == [bases[1], bases[0]] * 2
 
 
-def test_an_answer_about_many_hosts():
+def test_an_answer_about_many_hosts_serves_for_a_minute_at_most():
     """The maximum age is a minute, however many hosts exist."""
     site = Site(answer([f'host{number}' for number in range(30_000)]), max_age=None)
     queries = query.build_all(asking(), Settings())
@@ -375,7 +377,7 @@ def test_an_answer_about_many_hosts():
 
 
 @pytest.mark.parametrize('option', [0, 0.5])
-def test_the_option(option):
+def test_a_zero_or_too_short_maximum_age_offers_no_answer(option):
     """0 disables remembered answers. An answer that took longer than the maximum age is
     not used."""
     site = Site(max_age=option)
@@ -384,7 +386,7 @@ def test_the_option(option):
 
 
 @pytest.mark.parametrize('processes', [1, 4])
-def test_an_answer_that_took_long(processes):
+def test_by_default_a_slow_answer_serves_until_the_next_answer(processes):
     """By default, an answer about few hosts that took Placement long serves until the
     next answer."""
     site = Site(max_age=None, processes=processes)

@@ -227,7 +227,7 @@ CASES = {
 @pytest.mark.parametrize(
     ('query', 'tree', 'places', 'expected'), CASES.values(), ids=CASES
 )
-def test_assignments(query, tree, places, expected):
+def test_the_search_finds_the_assignments_of_a_tree(query, tree, places, expected):
     """The search finds the assignments of a tree."""
 
     def by_suffix(providers):
@@ -239,7 +239,7 @@ def test_assignments(query, tree, places, expected):
     assert TreeSearch(query, *tree, places).fits() == bool(expected)
 
 
-def test_amounts():
+def test_amounts_of_groups_on_a_provider_add_up():
     """Amounts of several groups on a provider add up. A group without resources has a
     provider, but no amounts."""
     query = TreeQuery(
@@ -253,7 +253,7 @@ def test_amounts():
     assert assignment.providers == {'': [0], '_0': [0], '_1': [0]}
 
 
-def test_the_first_of_many():
+def test_the_first_assignment_of_many_groups_needs_few_steps():
     """The first assignment of eight groups to eight devices needs few steps."""
     search = TreeSearch(TreeQuery(tuple(EIGHT)), *devices(8, 8), range(9))
 
@@ -261,7 +261,7 @@ def test_the_first_of_many():
     assert len(assignment.amounts) == 1
 
 
-def test_groups_of_different_pci_requests():
+def test_groups_of_different_pci_requests_are_not_interchangeable():
     """Groups with equal amounts are not interchangeable if they are for different PCI
     requests: a filter may accept one order of the devices only."""
     groups = (a_group('a-0', VGPU=1), a_group('b-0', VGPU=1))
@@ -275,7 +275,7 @@ def test_groups_of_different_pci_requests():
     assert sorted(orders) == [([1], [2]), ([2], [1])]
 
 
-def test_a_second_search():
+def test_an_unfinished_search_does_not_change_the_next_search():
     """A search that was left in the middle does not change the next search."""
     query = TreeQuery((a_group('_0', VGPU=1), a_group('_1', VGPU=1)))
     search = TreeSearch(query, *devices(2, 2))
@@ -287,7 +287,7 @@ def test_a_second_search():
     assert list(search.assignments()) == expected
 
 
-def test_shortage_without_a_search(monkeypatch):
+def test_a_shortage_of_devices_is_found_without_a_search(monkeypatch):
     """Too little of a class in all, or too few devices, needs no search."""
     monkeypatch.setattr(tree_search, 'MAX_STEPS', 0)
     groups = tuple(a_group(f'_{n}', VGPU=1) for n in range(13))
@@ -296,7 +296,7 @@ def test_shortage_without_a_search(monkeypatch):
     assert not TreeSearch(isolated, *devices(12, 2)).fits()
 
 
-def test_too_many_steps(monkeypatch):
+def test_a_search_with_too_many_steps_raises_search_too_long(monkeypatch):
     """A search ends with an error after the permitted number of steps."""
     # Nine different groups for eight different devices. The devices have enough in sum,
     # but each has too little for two groups.

@@ -82,7 +82,7 @@ def context(**changes):
         (lambda c: type(c).from_dict(c.to_dict()).to_dict() == c.to_dict(), True),
     ],
 )
-def test_the_context_of_nova(seen, value):
+def test_a_plugin_sees_the_context_by_the_names_of_nova(seen, value):
     """A plugin sees the values of the message, by the names and methods of nova."""
     assert seen(context()) == value
 
@@ -101,12 +101,12 @@ def test_the_context_of_nova(seen, value):
         ({'timestamp': 7}, lambda c: type(c.timestamp), datetime),
     ],
 )
-def test_other_releases(changes, seen, value):
+def test_contexts_of_older_releases_are_read_with_defaults(changes, seen, value):
     """Releases before Queens have other names; missing values have defaults."""
     assert seen(context(**changes)) == value
 
 
-def test_other_services():
+def test_the_auth_plugin_has_the_token_and_endpoints_of_the_caller():
     """The plugin for keystoneauth has the token and the endpoints of the caller."""
     auth = context().get_auth_plugin()
 
@@ -118,7 +118,7 @@ def test_other_services():
         auth.get_endpoint(None, service_type='image', interface='public')
 
 
-def test_a_plugin_can_bring_its_own_authentication():
+def test_a_plugin_can_replace_the_auth_plugin_of_a_context():
     given = object()
     seen = context()
     seen.user_auth_plugin = given
@@ -143,7 +143,7 @@ def test_the_token_stays_within_the_plugin():
     assert TOKEN not in str(request.origin.context.to_dict())
 
 
-def test_without_plugins_the_token_is_dropped():
+def test_the_token_of_the_caller_is_dropped_without_plugins():
     """A request keeps nothing of the context that no plugin reads."""
     request = received(SENT, keeps_caller=False)
     assert request.origin.caller == {}
@@ -151,7 +151,7 @@ def test_without_plugins_the_token_is_dropped():
     assert context_of(request).user_id == 'u1'
 
 
-def test_requests_without_a_message():
+def test_the_context_of_a_simulated_request_has_user_and_project():
     """A simulated request has the user and project only."""
     request = replace(a_request(request_id='req-1'), project_id='p1', user_id='u1')
     seen = context_of(request)
@@ -159,7 +159,7 @@ def test_requests_without_a_message():
     assert (seen.roles, seen.is_admin, seen.auth_token) == ([], False, None)
 
 
-def test_the_scheduler_itself():
+def test_the_admin_context_has_no_user_and_no_token():
     """The context of an administrator has no user and no token, and does not replace
     the logging context."""
     oslo_context.RequestContext(user_id='other')
@@ -168,7 +168,7 @@ def test_the_scheduler_itself():
     assert oslo_context.get_current().user_id == 'other'
 
 
-def test_aggregates_of_other_hosts(monkeypatch):
+def test_aggregate_list_has_the_aggregates_of_any_host(monkeypatch):
     """AggregateList has the aggregates of any host; a plugin may change the objects."""
     aggregates = (
         Aggregate(1, 'a', 'one', {'rack': 'r1'}),

@@ -22,7 +22,7 @@ def installed():
 
 
 @without_nova
-def test_finder():
+def test_stubs_are_importable_only_with_the_finder():
     """Without the finder there is no module nova. Installing the finder twice has no
     effect."""
     import_stubs.install()
@@ -47,7 +47,7 @@ def test_every_module_can_be_imported(name):
 
 
 @without_nova
-def test_missing_names():
+def test_names_that_only_nova_has_raise_an_error_with_a_hint():
     """A module or a name that only nova has leads to an error with a hint."""
     with pytest.raises(ModuleNotFoundError):
         module('nova.virt')
@@ -127,7 +127,7 @@ OPERATORS = 'nova.scheduler.filters.extra_specs_ops'
         ('nova.i18n', '_', ['broken'], 'broken'),
     ],
 )
-def test_functions(name, function, arguments, result):
+def test_helpers_return_the_results_of_nova(name, function, arguments, result):
     """The helpers return the results of nova's helpers."""
     returned = getattr(module(name), function)(*arguments)
     # nova's own normalize() may return another sequence than a list.
@@ -136,7 +136,7 @@ def test_functions(name, function, arguments, result):
     assert returned == result
 
 
-def test_classes():
+def test_stub_exceptions_have_messages_and_services_have_states():
     """NovaException formats its message, and ``nova.servicegroup`` knows the service of
     a host state."""
     base = module('nova.exception').NovaException

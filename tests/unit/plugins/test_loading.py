@@ -79,7 +79,7 @@ def names(plugins):
         ([ALL_FILTERS], ()),
     ],
 )
-def test_filters(available, enabled):
+def test_available_filters_load_in_the_order_of_enabled_filters(available, enabled):
     """Filters have the order of enabled_filters. available_filters may name the
     built-in filters and the filters of installed packages, nova's paths of built-in
     filters, classes, and functions that return classes."""
@@ -89,7 +89,7 @@ def test_filters(available, enabled):
     assert names(loading.filters(settings)) == list(enabled)
 
 
-def test_a_filter_with_the_name_of_a_built_in_filter():
+def test_a_later_available_filter_replaces_a_built_in_filter():
     """The later value of available_filters is taken, as in nova."""
     settings = Settings(
         available_filters=(ALL_FILTERS, f'{STYLE}.ComputeFilter'),
@@ -116,7 +116,7 @@ def test_a_filter_with_the_name_of_a_built_in_filter():
         ([ALL_WEIGHERS], BUILT_IN),
     ],
 )
-def test_weighers(classes, found):
+def test_weighers_are_loaded_from_weight_classes(classes, found):
     """weight_classes takes nova's paths of built-in weighers, nova's word for all of
     them, and paths of other weighers. As in nova, a weigher that is named twice weighs
     twice. The installation of a package enables no weigher."""
@@ -126,7 +126,7 @@ def test_weighers(classes, found):
     assert loaded == found
 
 
-def test_built_in_names_cannot_be_taken(caplog):
+def test_an_entry_point_with_a_built_in_name_is_ignored(caplog):
     """An entry point with the name of a built-in filter is ignored with a warning."""
     (plugin,) = loading.filters(Settings(enabled_filters=('ComputeFilter',)))
     assert type(plugin).__module__ == 'novasched.scheduler.filters.compute'
@@ -189,7 +189,7 @@ LOADERS = {WEIGHTS: loading.weighers, DRIVER: loading.driver}
         (DRIVER, 'no.such.Driver', 'ModuleNotFoundError'),
     ],
 )
-def test_load_errors(option, value, why):
+def test_a_load_error_names_the_option_the_value_and_the_reason(option, value, why):
     """The start ends with one line about the option, the value and the reason. A broken
     entry point matters only if an option names the entry point."""
     with pytest.raises(ConfigError) as refusal:
@@ -216,7 +216,7 @@ def test_load_errors(option, value, why):
         ),
     ],
 )
-def test_drivers(name, driver):
+def test_a_driver_is_loaded_by_entry_point_or_import_path(name, driver):
     """A driver is named by entry point or by import path."""
     built = loading.driver(Settings(driver=name))(
         SchedulerDeps(Settings(), [], NOBODY, NOBODY)
@@ -224,7 +224,7 @@ def test_drivers(name, driver):
     assert type(built) is driver
 
 
-def test_constructor_errors_of_drivers():
+def test_a_constructor_error_of_a_driver_stops_the_start():
     """An error of the constructor of a driver stops the start in the same way."""
     why = r'^\[scheduler\] driver = filter_scheduler: AttributeError'
     with pytest.raises(ConfigError, match=why):
@@ -252,7 +252,7 @@ FILE = f"""
 """
 
 
-def test_options_of_plugins(tmp_path):
+def test_a_plugin_reads_options_from_nova_conf(tmp_path):
     """A plugin reads its own options and nova's options from nova.conf."""
     path = tmp_path / 'nova.conf'
     path.write_text(dedent(FILE))

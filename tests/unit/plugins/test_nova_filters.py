@@ -107,13 +107,13 @@ def a_rebuild(**hints):
         ),
     ],
 )
-def test_verdicts(names, fields, hosts):
+def test_nova_filters_judge_hosts_singly_or_together(names, fields, hosts):
     """A filter may judge hosts singly or together. A filter does not run for forced
     hosts, nor on a rebuild, unless it sets RUN_ON_REBUILD or judges hosts together."""
     assert left(scheduler(*names), **fields) == hosts
 
 
-def test_once_per_request():
+def test_a_filter_may_run_once_per_request_or_for_each_instance():
     """A filter with run_filter_once_per_request runs for the first instance. A filter
     with run_filter_for_index is asked for every instance."""
     hints = {'rack': ['r1']}
@@ -122,7 +122,7 @@ def test_once_per_request():
         ask(scheduler('EvenFilter'), count=2)
 
 
-def test_earlier_instances_of_the_request():
+def test_a_filter_sees_earlier_instances_of_the_request():
     """For the second instance, a filter sees the first instance on its host. Rejected
     hosts stay rejected for the rest of the request."""
     driver = scheduler('QuietestFilter')
@@ -141,7 +141,7 @@ def test_earlier_instances_of_the_request():
         ),
     ],
 )
-def test_instances_on_hosts(names, hints, hosts):
+def test_all_instances_on_hosts_are_read_once_per_request(names, hints, hosts):
     """As in nova, all instances are read once for every request, even if another filter
     names instances."""
     instances = {a_uuid('s'): Instance(a_uuid('s'), project_id='project')}
@@ -150,7 +150,7 @@ def test_instances_on_hosts(names, hints, hosts):
     assert driver.deps.hosts.reads == [True]
 
 
-def test_limits_reach_compute():
+def test_limits_set_by_a_filter_are_in_the_selections():
     """The selections have the limits that a filter sets, as whole numbers. Names that
     nova does not have are left out."""
     driver = scheduler('RackFilter', 'LimitFilter')
@@ -158,7 +158,7 @@ def test_limits_reach_compute():
     assert [selection.limits for selection in row] == [{'memory_mb': 12288}] * 3
 
 
-def test_invalid_limit():
+def test_an_invalid_limit_is_an_error_before_the_claim():
     """An invalid limit is an error before the claim."""
     driver = scheduler('TextLimitFilter')
     with pytest.raises(BadPlugin, match='TextLimitFilter'):
@@ -185,7 +185,7 @@ class WidePlacement(CountingPlacement):
         return CandidateIndex(candidates)
 
 
-def test_dropped_candidates():
+def test_candidates_dropped_by_a_filter_are_not_claimed():
     """A filter sees Placement's candidates of a host. The remaining candidates are
     claimed and returned; a host without candidates is rejected."""
     driver = scheduler('WideCandidateFilter')
@@ -209,7 +209,7 @@ class RefusingPlacement(WidePlacement):
         return None
 
 
-def test_refused_common_claim():
+def test_a_filter_sees_all_candidates_after_a_refused_common_claim():
     """After a refused common claim, a filter sees all candidates again when the
     instances are claimed one by one."""
     driver = scheduler('WideCandidateFilter', hosts=[EAST])
@@ -219,7 +219,7 @@ def test_refused_common_claim():
     assert [*map(len, driver.deps.placement.allocations.values())] == [1, 2]
 
 
-def test_changes_by_a_plugin():
+def test_changes_by_a_plugin_are_seen_only_by_later_plugins():
     """Later plugins of the same request see the changes of a plugin. Built-in filters,
     other requests and values of novasched do not."""
     driver = scheduler(
@@ -252,7 +252,7 @@ def test_changes_by_a_plugin():
         (['DatabaseFilter'], [], 'DatabaseFilter raised '),
     ],
 )
-def test_a_plugin_that_raises(names, weighers, why):
+def test_an_error_of_a_plugin_fails_the_request(names, weighers, why):
     """An error of a plugin rejects no host: the request fails with the name of the
     plugin, and nothing stays claimed."""
     quiet = [replace(host, num_instances=0) for host in (EAST, WEST)]
@@ -263,7 +263,7 @@ def test_a_plugin_that_raises(names, weighers, why):
     assert driver.deps.placement.allocations == {}
 
 
-def test_roles_of_the_caller():
+def test_a_filter_sees_the_roles_of_the_caller_of_each_request():
     """A filter judges by the roles in the message, which differ from request to
     request."""
     driver = scheduler('RolesFilter', hosts=[a_host('one', metadata={'role': 'ops'})])

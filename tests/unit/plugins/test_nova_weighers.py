@@ -50,7 +50,9 @@ def rank(line, hosts):
         ([NAME, RAM], {'ram_weight_multiplier': 0.5}, ['bbbb', 'cccccccc', 'aa']),
     ],
 )
-def test_ranks(weighers, options, ranked):
+def test_weights_of_nova_weighers_and_built_in_weighers_are_added(
+    weighers, options, ranked
+):
     """The weights of built-in weighers and of weighers for nova are added. A weigher
     for nova has its own bounds and multiplier, and may weigh all hosts at once."""
     assert rank(pipeline(STYLE, weighers=weighers, **options), HOSTS) == ranked
@@ -59,13 +61,13 @@ def test_ranks(weighers, options, ranked):
 @pytest.mark.parametrize(
     ('scale', 'ranked'), [('-1', ['aa', 'bbbb']), ('much', ['bbbb', 'aa'])]
 )
-def test_a_multiplier_for_each_host(scale, ranked):
+def test_a_weigher_reads_the_multiplier_from_aggregate_metadata(scale, ranked):
     """A plugin can read its multiplier from aggregate metadata."""
     hosts = [a_host('aa'), a_host('bbbb', metadata={'name_weight_multiplier': scale})]
     assert rank(pipeline(STYLE, weighers=[NAME]), hosts) == ranked
 
 
-def test_a_filter_leaves_notes_for_a_weigher():
+def test_a_weigher_sees_attributes_that_a_filter_has_set():
     """A weigher sees the attributes that a filter of the same request has set on a
     host."""
     line = pipeline(STYLE, ['MeddlingFilter'], ['NoteWeigher'])

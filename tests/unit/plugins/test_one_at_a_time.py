@@ -75,7 +75,9 @@ HOSTS = named_hosts(('one', 'two'))
 @pytest.mark.parametrize(
     'plugin', [NovaStyle, NovaStyleWeigher, OwnFilter, OwnFilterPerRequest, OwnWeigher]
 )
-def test_two_requests(plugin, thread_safe, monkeypatch):
+def test_two_requests_meet_only_in_a_thread_safe_plugin(
+    plugin, thread_safe, monkeypatch
+):
     """Two requests meet in a plugin only if the plugin is thread-safe."""
     met = threading.Event()
     barrier = threading.Barrier(2, met.set, timeout=5 if thread_safe else 0.1)
@@ -100,7 +102,7 @@ def test_built_in_plugins_are_not_guarded():
         assert plugin.call_lock is None
 
 
-def test_a_plugin_that_hangs():
+def test_requests_are_refused_while_a_plugin_hangs():
     """While a call exceeds the timeout, requests that need the plugin are refused with
     its name. After the call, the next request is served."""
     clock = ManualClock()
@@ -118,7 +120,7 @@ def test_a_plugin_that_hangs():
         pass
 
 
-def test_a_queue_of_quick_calls():
+def test_requests_that_wait_for_quick_calls_are_served():
     """Requests that wait for several quick calls in turn are served, even if the calls
     together exceed the timeout."""
     clock = ManualClock()

@@ -96,7 +96,7 @@ def test_a_plugin_reads_options_of_nova(acme, tmp_path, expression, value):
     assert [rehearsal.rehearse(plugin) for plugin in plugins] == [None, None]
 
 
-def test_a_plugin_reads_all_folders(acme, tmp_path):
+def test_a_plugin_reads_options_of_all_config_dirs(acme, tmp_path):
     """With several --config-dir, a plugin gets the options of all folders."""
     folders = []
     for name, number in (('a', 7), ('b', 9)):
@@ -110,7 +110,7 @@ def test_a_plugin_reads_all_folders(acme, tmp_path):
     assert [rehearsal.rehearse(plugin) for plugin in plugins] == [None, None]
 
 
-def test_a_plugin_declares_an_option_of_nova(acme):
+def test_a_plugin_may_declare_an_option_of_nova(acme):
     """A plugin may declare an option that nova declares, as it may in nova."""
     declared = "CONF.register_opt(cfg.IntOpt('reserved_host_memory_mb', default=512))\n"
     text = plugins_that('assert CONF.reserved_host_memory_mb == 512')
@@ -127,7 +127,7 @@ def test_a_plugin_declares_an_option_of_nova(acme):
         ('CONF.nowhere.rack', '[DEFAULT] nowhere'),
     ],
 )
-def test_a_missing_option_refuses_the_plugin(acme, statement, name):
+def test_a_plugin_that_reads_an_undeclared_option_is_refused(acme, statement, name):
     """The error names the option of nova.conf that enables the plugin, the plugin, and
     the option that is not declared. The start ends with the error."""
     acme_filter, acme_weigher = acme(plugins_that(statement))
@@ -155,7 +155,7 @@ def test_a_missing_option_refuses_the_plugin(acme, statement, name):
         ('1 / 0', 'ZeroDivisionError: '),
     ],
 )
-def test_another_error_refuses_no_plugin(acme, caplog, statement, why):
+def test_other_errors_of_a_plugin_are_only_warnings(acme, caplog, statement, why):
     """An error that may come from the made-up data is a warning, and the start goes
     on."""
     for plugin in acme(plugins_that(statement)):
@@ -168,7 +168,9 @@ def test_another_error_refuses_no_plugin(acme, caplog, statement, why):
 @pytest.mark.parametrize(
     'statement', ['os._exit(3)', 'sys.exit(3)', 'os.kill(os.getpid(), 9)']
 )
-def test_a_plugin_that_ends_the_process(acme, caplog, statement):
+def test_a_plugin_that_ends_the_process_does_not_end_the_daemon(
+    acme, caplog, statement
+):
     """A plugin that ends its process does not end the daemon."""
     rehearsal.rehearse_all(acme(plugins_that(statement)))
     assert (
@@ -177,14 +179,14 @@ def test_a_plugin_that_ends_the_process(acme, caplog, statement):
     )
 
 
-def test_a_plugin_that_hangs(acme, caplog, monkeypatch):
+def test_a_plugin_that_hangs_does_not_stop_the_daemon(acme, caplog, monkeypatch):
     """A plugin that does not answer in time does not stop the daemon."""
     monkeypatch.setattr(rehearsal, 'PLUGIN_TIMEOUT_S', 0.1)
     rehearsal.rehearse_all(acme(plugins_that('os.read(os.pipe()[0], 1)')))
     assert 'made-up host and request: no answer within 0.1 s' in caplog.text
 
 
-def test_built_in_plugins_answer():
+def test_built_in_plugins_pass_the_rehearsal():
     """Each built-in filter and weigher answers about the made-up host."""
     filters = list(loading._entry_points('novasched.filters'))
     settings = Settings(enabled_filters=tuple(filters))

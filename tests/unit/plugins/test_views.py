@@ -242,12 +242,12 @@ def supports(host, request, cells=None):
         (str, str(HOST)),
     ],
 )
-def test_host_state(seen, value):
+def test_a_host_has_the_attributes_of_nova_host_state(seen, value):
     """A host has the attributes of nova's HostState."""
     assert seen(host()) == value
 
 
-def test_candidates():
+def test_the_candidates_of_a_host_are_allocation_requests():
     """The candidates of a host are Placement's allocation requests."""
     offered = {HOST.uuid: [a_candidate(HOST.uuid, VCPU=2)]}
     [state] = RequestViews().offered([HOST], offered)
@@ -361,12 +361,12 @@ def test_candidates():
         (lambda s: (s._context.user_id, s._context.request_id), ('user', 'req-1')),
     ],
 )
-def test_request_spec(seen, value):
+def test_a_request_has_the_attributes_of_nova_request_spec(seen, value):
     """A request has the attributes and methods of nova's RequestSpec."""
     assert seen(spec()) == value
 
 
-def test_optional_attributes():
+def test_optional_attributes_without_a_value_are_none():
     """Attributes without a value are ``None``."""
     bare = RequestViews().spec(a_request())
     for name in (
@@ -390,7 +390,7 @@ def test_optional_attributes():
         (lambda: host().instances[INSTANCE], 'system_metadata'),
     ],
 )
-def test_unknown_attributes(seen, name):
+def test_an_unknown_attribute_raises_the_errors_plugins_expect(seen, name):
     """An unknown attribute raises both errors that plugins expect, with the name of the
     attribute."""
     for error in (NotImplementedError, AttributeError):
@@ -398,7 +398,7 @@ def test_unknown_attributes(seen, name):
             getattr(seen(), name)
 
 
-def test_all_plugins_of_a_request_see_the_same():
+def test_all_plugins_of_a_request_see_the_same_objects():
     """All plugins of a request see the same objects for a host and for an aggregate.
     Plugins of the next request see new objects."""
     shown = RequestViews()
@@ -412,7 +412,7 @@ def test_all_plugins_of_a_request_see_the_same():
     assert others.host(HOST).aggregates[0].metadata['k'] == 'v'
 
 
-def test_views_after_a_placement():
+def test_views_show_the_changes_after_a_placement():
     """After an instance is placed, the same objects show the changes. Attributes that
     plugins have set stay."""
     shown = RequestViews()
@@ -436,7 +436,7 @@ def test_views_after_a_placement():
     assert (request.instance_uuid, request.flavor.memory_mb) == (a_uuid('server1'), 2)
 
 
-def test_cells_and_devices_after_a_placement():
+def test_cells_and_devices_taken_by_earlier_instances_disappear():
     """Later plugins do not see the cells and devices that earlier instances of the
     request have taken. A host without cells may have devices."""
     shown = RequestViews()
@@ -452,7 +452,7 @@ def test_cells_and_devices_after_a_placement():
     assert state.pci_stats.support_requests([SimpleNamespace(count=1, spec=[{}])])
 
 
-def test_copies():
+def test_a_plugin_may_copy_views():
     """A plugin may copy views."""
     copied = copy.deepcopy(spec().flavor)
     copied.extra_specs['more'] = 'yes'

@@ -26,7 +26,9 @@ def a_transport(tmp_path, query='', group='', url=RABBIT):
     ('', 'rabbit_retry_backoff = 10\nrabbit_interval_max = 12', [0, 2, 12, 13]),
     ('?rabbit_retry_backoff=0', 'rabbit_retry_backoff = 10', [0, 2, 2, 2]),
 ])  # fmt: skip
-def test_pauses_between_connections(tmp_path, query, group, pauses):
+def test_pauses_between_connections_grow_as_in_oslo_messaging(
+    tmp_path, query, group, pauses
+):
     """Pauses grow as in oslo.messaging. Options in the query of the URL take precedence
     over the group."""
     options = a_transport(tmp_path, query, group).conf.oslo_messaging_rabbit
@@ -34,7 +36,7 @@ def test_pauses_between_connections(tmp_path, query, group, pauses):
         assert reconnect_pause(options, failures) == pause
 
 
-def test_some_splay(tmp_path):
+def test_the_reconnect_pause_has_a_random_splay(tmp_path):
     """The splay keeps schedulers from reconnecting at the same moment."""
     transport = a_transport(tmp_path, '?kombu_reconnect_splay=3')
     options = transport.conf.oslo_messaging_rabbit
@@ -44,14 +46,14 @@ def test_some_splay(tmp_path):
     assert max(pauses) <= 5
 
 
-def test_a_broker_of_another_kind(tmp_path):
+def test_claims_are_not_shared_over_a_broker_other_than_rabbitmq(tmp_path):
     """Schedulers share claims over RabbitMQ only."""
     transport = a_transport(tmp_path, url='kombu+memory://localhost/')
     assert not uses_rabbitmq(transport.conf)
 
 
 @pytest.mark.parametrize('password', ['a/b', 'a?b', 'a[b', 'a#b'])
-def test_an_invalid_url(tmp_path, password):
+def test_an_invalid_transport_url_is_not_taken_for_rabbitmq(tmp_path, password):
     """A URL that cannot be parsed raises nothing here, so that the password in the URL
     is not in an error. The RPC server refuses the URL."""
     path = tmp_path / 'nova.conf'

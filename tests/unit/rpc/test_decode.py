@@ -42,7 +42,7 @@ def no_object_is_newer(caplog):
 
 
 @pytest.mark.parametrize('case', CALLS)
-def test_recorded(case):
+def test_each_recorded_call_of_nova_becomes_a_request(case):
     """Every kind of call of nova becomes a request, with the user of the call."""
     body = CALLS[case]
     context = Serializer().deserialize_context(context_of(body))
@@ -96,7 +96,7 @@ def test_recorded(case):
         ('soft anti-affinity group', {'instance_group.policy': 'soft-anti-affinity'}),
     ],
 )
-def test_recorded_details(case, expected):
+def test_a_recorded_request_has_the_fields_of_the_operation(case, expected):
     """A request has the fields that characterise the operation."""
     request = request_of(CALLS[case]['args'])
     for name, value in expected.items():
@@ -218,12 +218,12 @@ EVERYTHING = Request(
 )
 
 
-def test_everything():
+def test_a_request_spec_with_all_fields_is_decoded_whole():
     """A RequestSpec with all fields becomes a request with all values."""
     assert request_of(MADE['everything']) == EVERYTHING
 
 
-def test_ocata():
+def test_a_request_spec_of_ocata_is_decoded():
     """RequestSpec 1.8 has no user, dedicated CPUs are in ``cpuset``, and the policy of
     the group is in a list."""
     request = request_of(MADE['ocata'])
@@ -255,14 +255,14 @@ TRACE = f'00-{"ab" * 16}-{"cd" * 8}-01'
         ({'traceparent': 'two\nlines'}, None),
     ],
 )
-def test_the_trace_of_the_caller(sent, expected):
+def test_a_request_has_the_trace_of_the_caller_unless_malformed(sent, expected):
     """The request has the trace in the context of the message, unless malformed."""
     call = versions.read(decoded({'spec_obj': a_spec('1.0')}))
     context = Serializer().deserialize_context(sent)
     assert decode.request(call, context).origin.traceparent == expected
 
 
-def test_nothing():
+def test_a_request_spec_with_only_a_flavor_asks_for_no_more():
     """A RequestSpec with only a flavor asks for nothing but the flavor."""
     flavor = Flavor(vcpus=2, memory_mb=512, root_gb=1)
     expected = Request(flavor=flavor, user_id='caller', request_id=CONTEXT.request_id)
@@ -427,7 +427,7 @@ TWO = frozenset({0, 1})
         ),
     ],
 )
-def test_field(sent, field, expected):
+def test_a_field_has_the_meaning_of_the_release_of_the_caller(sent, field, expected):
     """A field has the meaning of the release of the caller."""
     assert getattr(request_of({'spec_obj': a_spec(**sent)}), field) == expected
 
@@ -471,7 +471,7 @@ def test_field(sent, field, expected):
         ),
     ],
 )
-def test_refuses(sent, why):
+def test_a_request_with_a_missing_or_invalid_part_is_refused(sent, why):
     """A request without a necessary part is refused, with the reason."""
     with pytest.raises(BadRequest) as caught:
         request_of({'spec_obj': a_spec(**sent)})
@@ -490,7 +490,7 @@ def test_refuses(sent, why):
         ({'num_instances': 0}, True),
     ],
 )
-def test_number_of_instances(arguments, is_refused):
+def test_the_number_of_instances_in_a_request_is_limited(arguments, is_refused):
     """The number of instances in a request is bounded."""
     fields = {'num_instances': arguments.pop('num_instances', 1)}
     if is_refused:

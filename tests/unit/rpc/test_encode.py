@@ -45,7 +45,7 @@ def a_selection(data):
 
 
 @pytest.mark.parametrize('case', REPLIES)
-def test_as_nova_answers(case):
+def test_an_answer_equals_the_answer_of_nova_for_the_same_hosts(case):
     """The answer equals nova's answer for the same hosts."""
     chosen = []
     for row in REPLIES[case]:
@@ -86,7 +86,7 @@ def numa_limits(**networks):
         ),
     ],
 )
-def test_limits(limits, expected):
+def test_an_object_has_all_limits_and_a_dict_only_set_limits(limits, expected):
     """An object has all limits. A dict has the limits that are set."""
     chosen = Selection('node uuid', 'h', 'n', 'cell uuid', limits=limits)
     no_limits = dict.fromkeys(('numa_topology', 'vcpu', 'disk_gb', 'memory_mb'))
@@ -120,7 +120,9 @@ CHOSEN = Selection('uuid', 'h', 'n', 'cell', 'zone', CANDIDATE, CHOSEN_LIMITS)
     ('1.15', '2024.1',          '1.1', '1.1', '1.36'),
     ('1.99', 'to come',         '1.1', '1.1', '1.36'),
 ])  # fmt: skip
-def test_versions(spec, release, selection, limits, claim):
+def test_an_answer_has_the_versions_that_the_release_knows(
+    spec, release, selection, limits, claim
+):
     """Objects and allocation requests have versions that the release of the RequestSpec
     knows, with the fields of the version."""
     version = (0,)

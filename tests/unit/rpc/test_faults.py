@@ -175,7 +175,9 @@ TRACEBACK = (
 @pytest.mark.parametrize(
     ('error', 'sent', 'logged'), CASES, ids=lambda case: type(case).__name__
 )
-def test_faults(error, sent, logged, caplog):
+def test_errors_become_faults_of_nova_without_internal_texts(
+    error, sent, logged, caplog
+):
     """A conductor gets every error as a fault of nova, without internal texts. The log
     has the error for the operator, with the traceback of a bug."""
     with caplog.at_level(logging.INFO):
@@ -196,7 +198,7 @@ def test_faults(error, sent, logged, caplog):
         assert not record.exc_info
 
 
-def test_each_error_has_its_row():
+def test_each_error_class_has_a_fault_and_a_test_case():
     """The table has a fault for every error class, and the cases above test every
     fault."""
     for _, error_class in inspect.getmembers(errors, inspect.isclass):
@@ -207,7 +209,7 @@ def test_each_error_has_its_row():
 @pytest.mark.parametrize(
     'message', [{}, {'method': 'ping', 'version': '4'}, {'method': 'ping', 'args': []}]
 )
-def test_a_message_that_is_no_call(message):
+def test_a_malformed_message_gets_a_fault_and_no_heartbeat(message):
     """The caller gets a fault, and later no heartbeat."""
     heartbeats = RpcHeartbeats()
     incoming = Incoming(message, {})
@@ -218,7 +220,7 @@ def test_a_message_that_is_no_call(message):
     assert heartbeats.add(incoming) is not arrived
 
 
-def test_an_error_is_let_go_of(monkeypatch):
+def test_an_error_is_freed_after_the_answer(monkeypatch):
     """An error holds the frames of the request, and the frames hold the hosts. After
     the answer, nothing holds the error, even without a garbage collection."""
     # pytest keeps log records.

@@ -45,7 +45,7 @@ class Message:
         (math.inf, NEVER),
     ],
 )
-def test_heartbeat_timeout(said, seconds):
+def test_a_heartbeat_timeout_is_read_as_in_oslo_messaging(said, seconds):
     """A timeout has the same meaning as in oslo.messaging. A malformed timeout counts
     as no timeout."""
     assert heartbeat_timeout(said) == seconds
@@ -66,14 +66,16 @@ def test_heartbeat_timeout(said, seconds):
         (0, 0, NEVER, 99, True),
     ],
 )
-def test_given_up(arrived, last_contact, timeout, lifetime, given_up):
+def test_a_caller_gives_up_after_the_timeout_or_the_lifetime(
+    arrived, last_contact, timeout, lifetime, given_up
+):
     """A caller gives up after the timeout without a heartbeat, and after the lifetime.
     The moment is 100 seconds."""
     call = PendingCall(None, arrived, last_contact, timeout, lifetime)
     assert call.has_given_up(100) is given_up
 
 
-def test_a_message_that_comes_again():
+def test_the_timeout_counts_from_the_first_delivery_of_a_message():
     """The time since the first delivery counts, since the caller waits no longer."""
     now = [0.0]
     heartbeats = RpcHeartbeats(lambda: now[0])
@@ -87,7 +89,7 @@ def test_a_message_that_comes_again():
     assert not heartbeats.add(Message(60, gone=True)).has_given_up(61)
 
 
-def test_heartbeats():
+def test_a_caller_with_a_timeout_gets_heartbeats_until_the_answer():
     """A caller with a timeout gets heartbeats from the thread until the answer. A
     caller without a queue counts as silent."""
     before = threading.active_count()
@@ -115,7 +117,7 @@ def test_heartbeats():
         heartbeats.finish(message)
 
 
-def test_a_caller_that_has_given_up_stays_gone():
+def test_a_caller_that_has_given_up_gets_no_heartbeat():
     """A caller gets no heartbeat after its timeout, as after this process was frozen:
     after the heartbeat the caller would count as waiting again."""
     frozen = [0.0]
@@ -132,7 +134,7 @@ def test_a_caller_that_has_given_up_stays_gone():
         heartbeats.finish(message)
 
 
-def test_a_message_that_was_with_the_broker():
+def test_the_time_of_a_message_in_the_broker_counts_as_silence():
     """The known time of a message in the broker counts as silence. For a repeated
     message, only the time of the first delivery counts."""
     now = [1000.0]
@@ -155,7 +157,7 @@ def test_a_message_that_was_with_the_broker():
     assert twice.has_given_up(1101)
 
 
-def test_a_message_that_comes_again_lives_no_longer():
+def test_the_lifetime_counts_from_the_first_delivery_of_a_message():
     """The lifetime of a call counts from the first arrival of the message."""
     now = [0.0]
     heartbeats = RpcHeartbeats(lambda: now[0])

@@ -40,7 +40,7 @@ def acquainted(name='b', now=0.0):
     return scheduler
 
 
-def test_a_scheduler_connects():
+def test_a_connected_scheduler_asks_for_tables_and_sends_a_table():
     """A scheduler asks all peers for tables, and sends a table."""
     b = PeerProtocol('b')
     b.start_sending(0.0)
@@ -49,7 +49,7 @@ def test_a_scheduler_connects():
     assert b.due(0.0) == [Message('b', 0, ask=['*']), Message('b', 0, whole=True)]
 
 
-def test_a_scheduler_reconnects_to_receive():
+def test_a_reconnected_scheduler_asks_for_tables_and_sends_a_table():
     """A new receiving connection leads to the same messages."""
     b = acquainted()
     b.stop_receiving(0.0)
@@ -57,7 +57,7 @@ def test_a_scheduler_reconnects_to_receive():
     assert b.due(9.0) == [Message('b', 0, ask=['*']), Message('b', 0, whole=True)]
 
 
-def test_heartbeats():
+def test_a_heartbeat_is_due_each_second():
     """A heartbeat is due each second, and does not change the number."""
     b = connected()
     assert b.next_heartbeat == 1.0
@@ -84,7 +84,7 @@ def test_changes_are_numbered():
     assert b.due(1.6) == [Message('b', 2)]
 
 
-def test_an_unknown_scheduler_is_asked():
+def test_an_unknown_scheduler_is_asked_for_a_table():
     """A new peer may have earlier claims."""
     b = connected()
     assert b.receive(received('a', 7), 0.1) == [ApplyRows('a', [], False)]
@@ -93,7 +93,7 @@ def test_an_unknown_scheduler_is_asked():
     assert b.missed == 0
 
 
-def test_a_table_needs_no_question():
+def test_a_scheduler_that_sent_a_table_is_not_asked():
     b = connected()
     b.receive(received('a', 7, whole=True), 0.1)
     assert not b.is_due(0.1)
@@ -131,7 +131,7 @@ def test_numbers_show_lost_messages(messages, missed):
     (['c'], False),
     ([], False),
 ])  # fmt: skip
-def test_the_scheduler_that_is_asked_answers(ask, is_answered):
+def test_only_an_asked_scheduler_answers_with_a_table(ask, is_answered):
     """The table follows the heartbeat, with the number of the last changes."""
     b = acquainted()
     b.due(0.1, CHANGE)
@@ -145,7 +145,7 @@ def test_the_scheduler_that_is_asked_answers(ask, is_answered):
     assert b.due(0.3) == [Message('b', 1)], 'once'
 
 
-def test_rows_of_another_scheduler():
+def test_rows_of_another_scheduler_are_applied():
     b = acquainted()
     [action] = b.receive(received('a', 8, CHANGE), 0.1)
     assert [action.sender, action.is_table] == ['a', False]
@@ -154,7 +154,7 @@ def test_rows_of_another_scheduler():
     assert action.is_table
 
 
-def test_a_lost_message_is_made_up_for():
+def test_a_table_makes_up_for_a_lost_message():
     """The transcript in the documentation of the module."""
     a = connected('a')
     b = connected('b')
@@ -179,7 +179,7 @@ def test_a_lost_message_is_made_up_for():
 
 
 @pytest.mark.parametrize('is_known', [False, True])
-def test_a_question_that_gets_lost(is_known):
+def test_a_question_is_repeated_until_the_table_arrives(is_known):
     """A question is repeated every two seconds until the table arrives. Heartbeats do
     not answer the question."""
     b = connected()
@@ -201,7 +201,7 @@ def test_a_question_that_gets_lost(is_known):
     assert b.missed == is_known
 
 
-def test_a_scheduler_that_is_alone_announces_no_changes():
+def test_a_scheduler_without_peers_or_broker_announces_no_changes():
     """Changes are announced while a peer is alive and messages reach the broker."""
     b = connected()
     assert not b.is_heard
@@ -217,7 +217,7 @@ def test_a_scheduler_that_is_alone_announces_no_changes():
     assert not b.is_heard
 
 
-def test_a_change_that_is_left_out():
+def test_a_change_without_an_announcement_counts_as_a_lost_message():
     """A change without an announcement counts as a lost message, unless the next
     connection begins with a table."""
     b = connected()
@@ -230,7 +230,7 @@ def test_a_change_that_is_left_out():
     assert b.due(2.0) == [Message('b', 2, ask=['*']), Message('b', 2, whole=True)]
 
 
-def test_questions_without_a_connection():
+def test_a_question_without_a_connection_is_dropped():
     """Without a connection, a question is dropped. After the reconnect, the scheduler
     asks all peers."""
     b = acquainted()
@@ -268,7 +268,7 @@ def test_a_scheduler_is_apart_until_all_tables_arrive():
     assert b.receive(received('b', 0), 12.6) == [Echo([])]
 
 
-def test_a_peer_that_is_not_heard_again():
+def test_a_scheduler_is_apart_until_a_missing_peer_times_out():
     """A scheduler misses a peer for the time after which silent peers are gone."""
     b = parted(10.0)
     b.start_receiving(12.0)
@@ -282,7 +282,7 @@ def test_a_peer_that_is_not_heard_again():
 
 
 @pytest.mark.parametrize(('is_sending', 'is_receiving'), [(False, True), (True, False)])
-def test_a_scheduler_with_one_connection_stays_apart(is_sending, is_receiving):
+def test_a_scheduler_with_a_single_connection_stays_apart(is_sending, is_receiving):
     """A table that arrives before messages go out does not end the time apart: peers
     may still choose without the claims of this scheduler."""
     b = acquainted()
@@ -314,7 +314,7 @@ def test_a_scheduler_without_peers_is_not_apart():
     assert b.apart_until == -math.inf
 
 
-def test_parts():
+def test_the_position_follows_the_names_of_living_schedulers():
     """The position among all living schedulers, in the order of names."""
     b = connected('b')
     assert b.position == (0, 1)
@@ -326,7 +326,7 @@ def test_parts():
     assert b.position == (0, 1)
 
 
-def test_a_silent_scheduler_is_gone():
+def test_a_silent_peer_is_forgotten_after_five_seconds():
     """A peer is forgotten after more than five silent seconds. The next message of the
     peer leads to a question."""
     b = acquainted()
@@ -340,7 +340,7 @@ def test_a_silent_scheduler_is_gone():
     assert b.missed == 0
 
 
-def test_clean_up_once_a_second():
+def test_heartbeats_trigger_the_cleanup_once_a_second():
     """The heartbeats of a scheduler trigger the clean-up. In the first seconds after a
     reconnect, silent peers may be alive."""
     b = connected(now=100.0)
@@ -353,7 +353,7 @@ def test_clean_up_once_a_second():
     assert b.receive(received('b', 0), 106.0) == [CleanUp(frozenset('a')), echo]
 
 
-def test_sharing_while_messages_come_back():
+def test_a_scheduler_shares_claims_while_messages_come_back():
     b = connected()
     assert not b.is_sharing(0.1)
     b.receive(received('b', 0), 1.0)
@@ -364,7 +364,7 @@ def test_sharing_while_messages_come_back():
     assert not b.is_sharing(7.0)
 
 
-def test_more_schedulers_than_the_maximum():
+def test_messages_of_peers_beyond_the_maximum_are_refused():
     """Messages of further peers are refused, and known peers still count."""
     b = connected()
     for number in range(MAX_PEERS):

@@ -136,7 +136,7 @@ def pair():
         {'group': a_group('anti-affinity')},
     ],
 )
-def test_others_take_off_the_same(pair, fields):
+def test_a_peer_subtracts_the_same_resources_for_a_claim(pair, fields):
     """A claim takes the same from a host in the scheduler that chose the host and in a
     peer, and needs a few hundred bytes in a message."""
     one, two = pair
@@ -157,7 +157,7 @@ def test_others_take_off_the_same(pair, fields):
     assert len(encode(message)) < 800
 
 
-def test_one_alone_announces_nothing():
+def test_a_scheduler_without_peers_announces_no_claims():
     """A scheduler that is alone announces no claims. A newcomer gets all pending
     claims, and later the changes."""
     first = Scheduler('first')
@@ -183,7 +183,7 @@ def fields_of(value):
     return [field.name for field in fields(value)]
 
 
-def test_what_becomes_of_a_claim(pair):
+def test_a_claim_counts_in_a_peer_until_the_release(pair):
     """A claim counts from the choice of the host until the release. A claim in
     Placement ends claims of the same instance on other hosts."""
     one, two = pair
@@ -204,7 +204,7 @@ def test_what_becomes_of_a_claim(pair):
     assert one.hears == {}
 
 
-def test_who_comes_later_asks(pair):
+def test_a_new_scheduler_asks_for_all_pending_claims(pair):
     """A newcomer asks, and gets all pending claims."""
     one, two = pair
     one.claims.claimed([one.add('claimed')])
@@ -220,7 +220,7 @@ def test_who_comes_later_asks(pair):
     assert late.peers.missed == 0
 
 
-def test_what_was_missed_is_asked_for(pair):
+def test_a_scheduler_asks_for_the_table_after_a_lost_message(pair):
     """The next message, here a heartbeat, shows that a message was lost. The table
     makes up for the message."""
     one, two = pair
@@ -239,7 +239,7 @@ def test_what_was_missed_is_asked_for(pair):
     assert two.hears == {a_uuid('missed'): False}
 
 
-def test_changes_while_a_peer_is_not_heard(pair):
+def test_a_peer_learns_changes_made_while_no_peer_was_heard(pair):
     """A scheduler that hears no peer announces no changes. A peer that still hears the
     scheduler notices the changes, asks for the table, and knows all claims again."""
     one, two = pair
@@ -269,7 +269,7 @@ def rivals(scheduler, claim):
     return instances
 
 
-def test_first_announced_stays(pair):
+def test_the_rival_claim_that_was_announced_first_stays(pair):
     """Of two claims at the same time, the claim stays that was announced first, for
     both schedulers. A claim in Placement always stays."""
     one, two = pair
@@ -290,7 +290,9 @@ def test_first_announced_stays(pair):
     (OTHER, a_group('affinity'), True),
     (OTHER, replace(a_group('affinity'), uuid=a_uuid('another')), False),
 ])  # fmt: skip
-def test_rivals_are_on_the_host_or_of_the_group(pair, host, group, counts):
+def test_rival_claims_are_on_the_same_host_or_in_the_same_group(
+    pair, host, group, counts
+):
     one, two = pair
     one.add('rival', host, group=group)
     one.speak(two)
@@ -299,7 +301,7 @@ def test_rivals_are_on_the_host_or_of_the_group(pair, host, group, counts):
     assert bool(rivals(two, own)) is counts
 
 
-def test_claims_of_who_is_silent_stay_until_they_end():
+def test_claims_of_a_silent_scheduler_stay_until_timeout():
     """A silent scheduler does not count as a peer. The claims of the silent scheduler
     still count, until the timeout."""
     clock = ManualClock()
@@ -319,7 +321,7 @@ def test_claims_of_who_is_silent_stay_until_they_end():
 @pytest.mark.parametrize(
     'text', [b'', b'\xff', msgspec.msgpack.encode([1]), b'{"sender": 1}']
 )
-def test_what_cannot_be_read_is_left_alone(pair, text):
+def test_an_unreadable_message_is_ignored(pair, text):
     one, two = pair
     two.peers.receive(text)
     one.add()
@@ -327,7 +329,7 @@ def test_what_cannot_be_read_is_left_alone(pair, text):
     assert two.hears == {a_uuid('server'): False}
 
 
-def test_later_releases_may_say_more(pair):
+def test_unknown_fields_of_later_releases_are_skipped(pair):
     """Unknown fields are skipped, and missing fields have defaults."""
     _, two = pair
     later = {
@@ -357,7 +359,7 @@ def test_later_releases_may_say_more(pair):
     assert decode_row(row) == Row(2)
 
 
-def test_a_claim_is_told_as_old_as_it_is():
+def test_a_claim_has_the_same_age_in_a_peer():
     """A claim is as old for a peer as for the scheduler that has made the claim."""
     clock = ManualClock()
     claims = PendingClaims(Settings(), SharedLedger(60.0, clock))
@@ -383,7 +385,7 @@ def test_a_claim_that_has_ended_is_not_announced(pair):
     assert two.hears == {}
 
 
-def test_a_claim_ends_at_the_same_moment_for_all():
+def test_a_claim_ends_at_the_same_moment_in_all_schedulers():
     """A claim ends at the same moment for a peer that hears of the claim late."""
     clock = ManualClock()
     one = Scheduler('one', clock)
@@ -401,7 +403,7 @@ def test_a_claim_ends_at_the_same_moment_for_all():
     assert one.left() == two.left() == HOST
 
 
-def test_what_was_never_heard_is_not_kept(pair):
+def test_a_released_claim_with_a_lost_announcement_is_forgotten(pair):
     """A claim whose announcement was lost is forgotten once it is released."""
     one, _ = pair
     lost = one.add('lost')
@@ -412,7 +414,7 @@ def test_what_was_never_heard_is_not_kept(pair):
     assert one.peers._claims._unheard == {}
 
 
-def test_who_hears_nothing_is_alone(pair):
+def test_a_scheduler_that_hears_no_messages_counts_no_peers(pair):
     """A process that hears nothing counts as the only process, until messages of peers
     arrive again."""
     one, two = pair
@@ -424,7 +426,7 @@ def test_who_hears_nothing_is_alone(pair):
     assert one.peers.position == (0, 2)
 
 
-def test_a_claim_is_claimed_at_one_moment():
+def test_a_repeated_announcement_keeps_the_moment_of_a_claim():
     """A repeated announcement does not change the moment of a claim: answers of
     Placement since then include the claim."""
     clock = ManualClock()
@@ -447,7 +449,7 @@ def test_a_claim_is_claimed_at_one_moment():
     assert two.claims.unclaimed(claimed_at) == {}
 
 
-def test_all_claims_of_one_are_not_all_claims(pair):
+def test_a_table_does_not_end_claims_of_other_schedulers(pair):
     """The table of a process does not end claims of further processes."""
     one, two = pair
     three = Scheduler('three')
@@ -488,7 +490,7 @@ SHARED = {'numa_topology': a_guest(a_shared(2))}
         (True, CELLS, GUEST),
     ],
 )
-def test_others_take_the_same_cells(packing, cells, fields):
+def test_an_instance_takes_the_same_numa_cells_in_a_peer(packing, cells, fields):
     """A guest takes the same NUMA cells in the scheduler that placed the guest and in a
     peer, also where allocation ratios or networks decide, and on top of earlier
     guests."""
@@ -593,7 +595,7 @@ def test_a_bad_row_is_refused(pair, fields):
         ({'state': 'chosen', 'age': REQUEST_LIMIT_S + 1}, False),
     ],
 )
-def test_a_claim_that_is_over_is_not_kept(pair, fields, is_kept):
+def test_an_announced_claim_past_the_time_limit_is_not_kept(pair, fields, is_kept):
     """The timeout of a peer may be longer. Earlier releases do not tell when a request
     was answered."""
     _, two = pair
@@ -652,7 +654,7 @@ def test_large_claims_do_not_fill_the_memory(pair):
     assert len(two.hears) == kept
 
 
-def test_a_claim_that_cannot_be_subtracted_is_dropped(pair):
+def test_a_claim_of_a_peer_that_cannot_be_subtracted_is_dropped(pair):
     """Requests go on without the claim of a peer. For a claim of this process, the
     error is raised."""
     one, two = pair
@@ -670,7 +672,7 @@ def test_a_claim_that_cannot_be_subtracted_is_dropped(pair):
 
 
 @pytest.mark.parametrize('is_silent', [True, False])
-def test_unclaimed_of_who_is_silent(is_silent):
+def test_a_silent_scheduler_loses_claims_not_yet_in_placement(is_silent):
     """Unclaimed claims of a dead process do not count any longer. Claimed claims still
     count, and a short silence changes nothing."""
     clock = ManualClock()
@@ -692,7 +694,7 @@ def test_unclaimed_of_who_is_silent(is_silent):
     assert two.hears == expected
 
 
-def test_unclaimed_of_who_died_while_nothing_was_heard():
+def test_peers_get_time_to_be_heard_again_after_a_reconnect():
     """After a reconnect, peers get time to be heard again."""
     clock = ManualClock()
     one = Scheduler('one')

@@ -120,7 +120,7 @@ def transport(tmp_path):
     return a_transport(tmp_path, 'kombu+memory://localhost/', *lines)
 
 
-def test_when_a_message_came(transport):
+def test_a_request_has_the_moment_of_arrival_in_the_process(transport):
     """A request has the moment at which the message reached this process, not the
     moment at which a thread began. A moment in the message does not count."""
     door = Door()
@@ -163,7 +163,7 @@ def publish(sent_at, timeout):
         )
 
 
-def test_callers_that_gave_up_before_their_messages_came(tmp_path):
+def test_a_message_is_dropped_if_the_caller_has_given_up(tmp_path):
     """A message is dropped if the timestamp of the broker shows that the caller has
     given up. After the queue was empty, a timestamp before does not count."""
     door = Door()
@@ -188,7 +188,7 @@ def test_callers_that_gave_up_before_their_messages_came(tmp_path):
     assert counts.dropped == 2
 
 
-def test_pings_during_a_flood(transport):
+def test_pings_are_answered_before_waiting_requests(transport):
     """Requests wait for a thread, and are begun in order. Health probes of both kinds
     are answered while requests occupy every thread, and before waiting requests."""
     door = Door()
@@ -212,7 +212,7 @@ def test_pings_during_a_flood(transport):
     assert door.zones == zones
 
 
-def test_no_room_for_more_messages(tmp_path):
+def test_the_driver_is_asked_for_room_at_the_limit_of_messages(tmp_path):
     """The driver is told when the maximum number of messages waits for a thread."""
     lines = (
         'executor_thread_pool_size = 1',
@@ -234,7 +234,7 @@ def test_no_room_for_more_messages(tmp_path):
             assert door.entered.acquire(timeout=WAIT)
 
 
-def test_ignored_casts(transport, caplog):
+def test_ignored_casts_are_counted_but_not_decoded(transport, caplog):
     """Ignored casts are not even decoded. Further casts are handled, and calls are
     answered. Messages are counted, and so are waiting times."""
     door = Door()
@@ -270,7 +270,7 @@ def test_ignored_casts(transport, caplog):
         (['rabbit_qos_prefetch_count = 0'], 0),
     ],
 )
-def test_how_many_may_wait(tmp_path, lines, limit):
+def test_nova_conf_overrides_the_limit_of_waiting_messages(tmp_path, lines, limit):
     """An option in nova.conf takes precedence over novasched's default."""
     transport = a_transport(
         tmp_path, 'kombu+memory://localhost/', '[oslo_messaging_rabbit]', *lines
@@ -279,7 +279,9 @@ def test_how_many_may_wait(tmp_path, lines, limit):
     transport.cleanup()
 
 
-def test_a_release_without_private_names(tmp_path, monkeypatch):
+def test_an_oslo_messaging_release_without_private_names_is_refused(
+    tmp_path, monkeypatch
+):
     """The start is refused in one line with the version and the missing names."""
     oslo_messaging_internals.check_private_names()
     server_module = 'oslo_messaging.rpc.server'
@@ -311,7 +313,9 @@ def test_a_release_without_private_names(tmp_path, monkeypatch):
         ),
     ],
 )
-def test_a_broker_that_refuses_the_queues(tmp_path, monkeypatch, error, line):
+def test_refused_queues_are_reported_in_a_single_line(
+    tmp_path, monkeypatch, error, line
+):
     """The end of a worker whose queues are refused is told in one line."""
 
     def refuse(*arguments, **options):
@@ -386,7 +390,9 @@ UUIDS = ['u1', 'u2']
         ('4.5', CALLS['rebuild']['args'], [['h1']]),
     ],
 )
-def test_select_destinations(client, version, arguments, answer):
+def test_a_call_is_answered_in_the_form_of_the_rpc_version(
+    client, version, arguments, answer
+):
     """A call of every RPC version has an answer in the form of the version."""
     DRIVER.requests.clear()
     reply = client.prepare(version=version).call(
@@ -407,7 +413,7 @@ def service_hosts(selections):
     return [selection.value('service_host') for selection in selections]
 
 
-def test_a_refusal_tells_no_token(client, caplog):
+def test_a_refusal_does_not_show_the_token_of_the_caller(client, caplog):
     """The answer and the log do not show the token of the caller."""
     context = {**CONTEXT, 'auth_token': 'a-very-secret-token'}
     with (
@@ -440,7 +446,9 @@ def test_a_refusal_tells_no_token(client, caplog):
         ('select_destinations', '5.0', 'UnsupportedVersion', '5.0'),
     ],
 )
-def test_unknown_methods(client, method, version, kind, why):
+def test_a_call_of_an_unknown_method_or_version_is_refused(
+    client, method, version, kind, why
+):
     """Health probes look for this text in the answer to an unknown method. A call of an
     unknown version gets the error of oslo.messaging."""
     with pytest.raises(oslo_messaging.RemoteError) as caught:
@@ -449,7 +457,7 @@ def test_unknown_methods(client, method, version, kind, why):
     assert why in caught.value.value
 
 
-def test_the_library(tmp_path):
+def test_the_server_uses_threads_and_refuses_the_oslo_rpc_ping(tmp_path):
     """Native threads handle messages. By default, the server does not answer the ping
     of oslo.messaging."""
     transport = a_transport(tmp_path, 'fake://')
@@ -469,7 +477,7 @@ def test_the_library(tmp_path):
     transport.cleanup()
 
 
-def test_a_driver_that_is_not_there(tmp_path):
+def test_an_unknown_transport_driver_is_refused_without_password(tmp_path):
     """An unknown transport is an error in the configuration. The text shows no
     password."""
     with pytest.raises(ConfigError) as caught:
@@ -478,7 +486,7 @@ def test_a_driver_that_is_not_there(tmp_path):
     assert 'secret' not in str(caught.value)
 
 
-def test_names():
+def test_all_casts_of_nova_are_ignored_and_arguments_cannot_clash():
     """The server ignores all casts of nova's services. Arguments of a message cannot
     clash with arguments of the dispatcher."""
     assert set(CASTS) == IGNORED_CASTS
@@ -486,7 +494,7 @@ def test_names():
         SchedulerEndpoint(Script()).select_destinations(CALLER, context=1, self=2)
 
 
-def test_objects_anywhere():
+def test_objects_are_decoded_and_encoded_at_any_depth():
     """Objects are decoded and encoded at any depth. Plain values stay unchanged."""
     plain = [None, 3, 'x', [], {}, {'a': [1, {'b': None}]}, [[1], [2, 'x']]]
     sent = {'a': [FLAVOR, {'b': FLAVOR}], 'plain': plain}
@@ -506,7 +514,7 @@ def test_objects_anywhere():
     ],
     ids=['now', 'once', 'unknown keys'],
 )
-def test_context(sent):
+def test_a_context_names_the_user_project_and_request(sent):
     """A context of any release names the user, the project and the request."""
     context = SERIALIZER.deserialize_context({'request_id': 'req-1', **sent})
     assert context.user_id == 'u'
@@ -514,7 +522,7 @@ def test_context(sent):
     assert context.request_id == 'req-1'
 
 
-def test_recorded_context():
+def test_a_recorded_context_is_logged_without_the_token():
     """The log shows the values of a recorded context, the token is dropped, and an
     encoded context is equal. A message without context gets a new request id."""
     body = RECORDED['boot']

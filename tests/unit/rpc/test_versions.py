@@ -32,7 +32,7 @@ SPEC = wire.RequestSpec()
     ],
     ids=['4.3', '4.4', '4.5', '4.5 no objects'],
 )
-def test_read(arguments, fields):
+def test_arguments_of_every_rpc_version_are_read(arguments, fields):
     """Arguments of every version are read. Without objects, alternates are not
     returned."""
     assert read({'spec_obj': SPEC, **arguments}) == Call(SPEC, (1, 15), **fields)
@@ -67,7 +67,7 @@ def test_read(arguments, fields):
         ),
     ],
 )
-def test_read_refuses(arguments, why):
+def test_a_malformed_call_is_refused_with_the_argument(arguments, why):
     """A malformed call is refused with a text with the argument."""
     with pytest.raises(BadRequest) as caught:
         read(arguments)
@@ -119,7 +119,7 @@ def request_of(filters=None, /, instance=None, **spec):
     return decode.request(versions.read(arguments), CONTEXT)
 
 
-def test_kilo():
+def test_a_build_of_kilo_in_plain_dicts_becomes_a_request():
     """Plain dicts at all depths, like a build in Kilo."""
     instance = {
         'uuid': 'u1',
@@ -182,7 +182,7 @@ def test_kilo():
     )
 
 
-def test_held_back():
+def test_dicts_of_a_release_pinned_to_4_0_become_the_same_request():
     """The dicts of a release pinned to 4.0 become the same request as a RequestSpec,
     except for values that the dicts cannot hold."""
     call = versions.read(decoded(MADE['held back to 4.0']))
@@ -287,7 +287,9 @@ X86 = {'hw_architecture': 'x86_64'}
         ({'image': IMAGE_OBJECT}, 'image', Image(id='i', properties=X86)),
     ],
 )
-def test_request_spec(spec, field, expected):
+def test_the_request_spec_dict_is_read_in_the_forms_of_all_releases(
+    spec, field, expected
+):
     """NUMA topology, devices, flavor and image in the forms of all releases: dicts,
     objects, dicts of objects, texts."""
     assert getattr(request_of(**spec), field) == expected
@@ -362,7 +364,9 @@ def test_request_spec(spec, field, expected):
         ),
     ],
 )
-def test_filter_properties(filters, field, expected):
+def test_filter_properties_are_read_as_fields_of_a_request_spec(
+    filters, field, expected
+):
     """A key of ``filter_properties`` has the meaning of the field of a RequestSpec."""
     assert getattr(request_of(filters), field) == expected
 
@@ -426,7 +430,7 @@ def test_filter_properties(filters, field, expected):
         ),
     ],
 )
-def test_dicts_refused(filters, spec, why):
+def test_malformed_dicts_are_refused_with_the_reason(filters, spec, why):
     """Malformed dicts are refused with a text with the part."""
     with pytest.raises(BadRequest) as caught:
         request_of(filters, **spec)

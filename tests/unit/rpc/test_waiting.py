@@ -18,7 +18,7 @@ class Message:
     client_timeout: float | None = None
 
 
-def test_messages_that_went_back_to_the_broker():
+def test_a_message_redelivered_by_the_broker_keeps_the_arrival_time():
     """The broker sends the messages again, in another order. Each message keeps the
     moment of its own arrival, as do messages without a message id."""
     waiting = WaitingMessages(RpcHeartbeats())

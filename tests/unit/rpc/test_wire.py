@@ -61,7 +61,7 @@ CELL = {'id': 0, 'cpuset': [0, 1], 'memory': 512}
         ),
     ],
 )
-def test_decodes(sent, known):
+def test_fields_of_every_minor_version_are_decoded(sent, known):
     """Fields of every minor version are decoded. Missing fields have no value."""
     decoded = wire.decode(sent)
     for name, value in known.items():
@@ -148,14 +148,14 @@ def test_decodes(sent, known):
         ),
     ],
 )
-def test_refuses(sent, why):
+def test_a_malformed_object_is_refused_with_the_reason(sent, why):
     """A malformed primitive is refused with a text with object, version and field."""
     with pytest.raises(wire.BadObject) as caught:
         wire.decode(sent)
     assert str(caught.value) == why
 
 
-def test_no_secret_is_kept_or_told():
+def test_refusals_and_decoded_cell_mappings_contain_no_secret():
     """A refusal contains no value of the primitive. A decoded cell mapping contains no
     password."""
     url = 'mysql://nova:secret@db/'
@@ -168,7 +168,7 @@ def test_no_secret_is_kept_or_told():
     assert 'secret' not in repr(vars(cell))
 
 
-def test_a_newer_minor_is_warned_about_once(caplog):
+def test_a_newer_minor_version_is_warned_about_once(caplog):
     """A newer version leads to a warning per object, at any depth. Older versions, the
     supported version and versions of stable branches lead to no warning."""
     networks = primitive(
@@ -190,7 +190,7 @@ def test_a_newer_minor_is_warned_about_once(caplog):
     ]
 
 
-def test_classes_of_others(monkeypatch):
+def test_registered_classes_of_nova_do_not_change_the_decoding(monkeypatch):
     """A class of the same name and version in the registry of oslo.versionedobjects, as
     in nova, does not change how novasched decodes, and vice versa."""
 
@@ -212,7 +212,7 @@ def test_classes_of_others(monkeypatch):
         assert not registered.__module__.startswith('novasched')
 
 
-def test_other_forms():
+def test_json_and_plain_dicts_of_objects_are_decoded():
     """JSON of an object is decoded, and further JSON is refused. A dict without the
     envelope is decoded, with the objects in the dict."""
     for text in ('', '{', '[]', '3', '"Flavor"', '{"cells": []}'):
@@ -242,14 +242,14 @@ def test_other_forms():
     ],
     ids=lambda sent: sent['nova_object.name'],
 )
-def test_encodes_what_it_decoded(sent):
+def test_a_decoded_object_is_encoded_to_the_same_json(sent):
     """The JSON of a decoded object equals the received JSON."""
     again = json.loads(json.dumps(wire.decode(sent).obj_to_primitive()))
     assert without_order(again) == without_order(sent)
 
 
 @pytest.mark.parametrize('version', ['1.0', '1.12', '1.44', '1.99'])
-def test_every_property_is_kept(version):
+def test_every_image_property_is_kept(version):
     """Unknown and known properties stay unchanged, in every version."""
     properties = {
         'hw_architecture': 'x86_64',

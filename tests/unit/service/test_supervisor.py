@@ -114,7 +114,7 @@ def program(tmp_path):
     program.process.kill()
 
 
-def test_end_of_a_start_that_hangs(program):
+def test_a_worker_that_hangs_at_start_ends_on_sigterm(program):
     """A worker that has not started has no requests to finish."""
     program.file.write_text('hang at start')
     program.start()
@@ -142,7 +142,7 @@ def test_the_last_reload_is_not_lost(program):
     assert program.lines().count('stopping') == 2
 
 
-def test_a_reload_that_fails(program):
+def test_a_worker_survives_a_failed_reload(program):
     """The worker survives a failed reload."""
     program.start()
     program.says('started')
@@ -154,7 +154,7 @@ def test_a_reload_that_fails(program):
     assert program.lines().count('started') == 1
 
 
-def test_a_worker_that_cannot_start(program):
+def test_a_worker_that_fails_to_start_is_started_again(program):
     """A worker that fails to start is started again."""
     program.file.write_text('fail at start')
     program.start()
@@ -164,7 +164,7 @@ def test_a_worker_that_cannot_start(program):
     program.says('started')
 
 
-def test_a_process_that_is_not_vital(program):
+def test_a_process_that_is_not_vital_is_started_again(program):
     """A process that is not vital is started again after its end, and gets the same
     signals as the workers. Its exit status does not count."""
     program.file.write_text('break aside')

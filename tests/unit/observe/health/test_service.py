@@ -105,7 +105,7 @@ def served(request, load, tmp_path, monkeypatch):
         (b'\x16\x03\x01\r\n\r\n', b'400 Bad Request', b'text/plain'),
     ],
 )
-def test_answers(served, sent, status, kind):
+def test_an_answer_has_the_status_and_the_content_type(served, sent, status, kind):
     """An answer has its status and its type, and ends the connection."""
     head, _, body = exchanged(served.address, sent).partition(b'\r\n\r\n')
     assert head.startswith(b'HTTP/1.1 ' + status + b'\r\n')
@@ -119,7 +119,7 @@ def test_answers(served, sent, status, kind):
         assert body == status + b'\n'
 
 
-def test_head(served):
+def test_the_answer_to_head_has_no_body(served):
     """The answer to HEAD is the answer to GET without a body."""
     answer = exchanged(served.address, GET.replace(b'GET', b'HEAD'))
     head, _, body = answer.partition(b'\r\n\r\n')
@@ -128,7 +128,7 @@ def test_head(served):
     assert body == b''
 
 
-def test_slow_and_endless_requests(served):
+def test_slow_and_endless_requests_do_not_delay_health(served):
     """Endless requests do not delay other requests. The server closes a connection
     after its time, or when there are too many connections."""
     connections = [connected(served.address) for _ in range(2 * LIMITS.waiting)]
@@ -148,7 +148,7 @@ def test_slow_and_endless_requests(served):
     assert ask(served.address, '/health')['status'] == 'pass'
 
 
-def test_a_client_that_does_not_read(served):
+def test_a_client_that_does_not_read_is_disconnected(served):
     """The connection ends although the client does not read the answer."""
     with connected(served.address) as connection:
         connection.sendall(GET)
@@ -160,7 +160,7 @@ def test_a_client_that_does_not_read(served):
 class TestTheFile:
     """The file of a Unix socket, and its folder."""
 
-    def test_permissions(self, load, tmp_path):
+    def test_the_socket_file_permits_the_owner_and_the_group(self, load, tmp_path):
         """The owner and the group may connect. The file is removed in the end."""
         path = tmp_path / 'novasched' / 'health.sock'
         before = os.umask(0)
@@ -173,7 +173,7 @@ class TestTheFile:
             os.umask(before)
         assert not path.exists()
 
-    def test_the_file_of_a_killed_daemon(self, load, tmp_path):
+    def test_the_socket_file_of_a_killed_daemon_is_replaced(self, load, tmp_path):
         """The file is replaced."""
         path = tmp_path / 'health.sock'
         with socket.socket(socket.AF_UNIX) as stale:
@@ -181,7 +181,9 @@ class TestTheFile:
         with opened(load, f'[novasched]\nhealth_bind = unix:{path}\n') as service:
             assert service.listener
 
-    def test_in_use(self, load, tmp_path, caplog):
+    def test_a_second_daemon_does_not_take_a_socket_file_in_use(
+        self, load, tmp_path, caplog
+    ):
         """A second daemon leaves the file alone. With an address in nova.conf, the
         second daemon does not start. With the default address, the second daemon warns
         once and runs. The line names the options, and the daemon that answers."""
@@ -206,7 +208,9 @@ class TestTheFile:
     @pytest.mark.parametrize(
         'path', ['/nonexistent/folder/x', '/proc/x', '/' + 200 * 'x']
     )
-    def test_a_path_that_cannot_be_used(self, load, path, caplog):
+    def test_an_unusable_path_stops_the_start_only_if_configured(
+        self, load, path, caplog
+    ):
         """The path of an operator stops the start. The default path is a warning."""
         own = f'[novasched]\nhealth_bind = unix:{path}\n'
         option = r'^\[novasched\] health_bind = unix:/'
@@ -222,7 +226,7 @@ class TestTheFile:
             'Health is not served: [novasched] health_bind = unix:/'
         )
 
-    def test_another_file(self, load, tmp_path):
+    def test_a_file_that_is_not_a_socket_stays(self, load, tmp_path):
         """A file that is no socket stays."""
         path = tmp_path / 'file'
         path.write_text('theirs')
@@ -233,7 +237,9 @@ class TestTheFile:
             pass
         assert path.read_text() == 'theirs'
 
-    def test_switched_off(self, load, caplog):
+    def test_an_empty_health_bind_disables_health_without_a_log_line(
+        self, load, caplog
+    ):
         """Neither a server nor a line in the log appears."""
         with opened(load, '[novasched]\nhealth_bind =\n') as service:
             assert service is None
@@ -260,7 +266,7 @@ def messages(systemd):
     return received
 
 
-def test_watchdog(load, watchdog):
+def test_the_watchdog_is_fed_unless_a_process_hangs(load, watchdog):
     """A beat feeds the watchdog while the processes move, even without an address, and
     does not feed the watchdog while a process hangs."""
     with opened(load, '[novasched]\nhealth_bind =\n') as service:
@@ -293,7 +299,7 @@ def test_a_beat_reads_reports(load, watchdog):
             service.inbox.recv(1)
 
 
-def test_a_watchdog_that_does_not_listen(load, watchdog):
+def test_a_beat_does_not_wait_for_a_full_queue_of_systemd(load, watchdog):
     """A beat does not wait for systemd, however full the queue of systemd is."""
     with opened(load, '[novasched]\nhealth_bind =\n') as service:
         app = HealthApp(service)
@@ -325,7 +331,7 @@ class TestTheCommand:
 
         return run
 
-    def test_pass_warn_and_fail(self, served, probe):
+    def test_the_exit_status_is_nonzero_only_for_a_failure(self, served, probe):
         """The exit status is 0, 0 and 1, with a line that gives the reason."""
         assert probe() == (0, 'pass\n', '')
 
@@ -341,7 +347,9 @@ class TestTheCommand:
         status, text, _ = probe('--format', 'json')
         assert (status, json.loads(text)['checks']['worker:0']['status']) == (0, 'pass')
 
-    def test_another_daemon(self, served, probe, tmp_path):
+    def test_an_answer_of_another_host_is_printed_with_a_warning(
+        self, served, probe, tmp_path
+    ):
         """The answer of a daemon on another host is printed with a warning."""
         with (tmp_path / 'nova.conf').open('a') as conf:
             conf.write('[DEFAULT]\nhost = other\n')
@@ -353,7 +361,7 @@ class TestTheCommand:
             'and [DEFAULT] host is other\n'
         )
 
-    def test_no_daemon(self, tmp_path, capsys):
+    def test_the_command_fails_without_a_daemon(self, tmp_path, capsys):
         """The command fails without an answer."""
         conf = tmp_path / 'nova.conf'
         conf.write_text(f'[DEFAULT]\nstate_path = {tmp_path}\n')
@@ -370,7 +378,7 @@ class TestTheCommand:
         ],
     )
     @pytest.mark.parametrize('command', ['health', 'status'])
-    def test_a_configuration_without_address(
+    def test_a_configuration_without_an_address_is_an_error(
         self, tmp_path, capsys, command, text, status, said
     ):
         """The error output is a line with the reason."""
@@ -381,7 +389,7 @@ class TestTheCommand:
         assert said in error
         assert error.count('\n') == 1
 
-    def test_another_server(self, tmp_path):
+    def test_answers_of_foreign_servers_are_rejected(self, tmp_path):
         """The command rejects silence and the answers of foreign servers."""
         for sent in (
             b'',

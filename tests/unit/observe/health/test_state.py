@@ -76,7 +76,7 @@ def statuses(checks):
     return overall(checks.values()), found
 
 
-def test_the_start():
+def test_readiness_fails_at_the_start_and_liveness_passes():
     """At the start no process is missed, so liveness passes. Readiness fails until a
     worker takes requests and has read the hosts."""
     daemon = Daemon()
@@ -95,7 +95,7 @@ def test_the_start():
 
 
 @pytest.mark.parametrize('name', ['main', 'worker:1'])
-def test_a_process_that_hangs(name):
+def test_a_hanging_process_is_a_warning_and_then_a_failure(name):
     """A process is a warning when its last report expires, and a failure after a longer
     silence. The next report passes. Meanwhile the remaining worker serves."""
     daemon = Daemon(workers=2)
@@ -114,7 +114,7 @@ def test_a_process_that_hangs(name):
     assert daemon.ready() == ('pass', {})
 
 
-def test_all_workers_hang():
+def test_readiness_fails_if_all_workers_hang():
     """Expired reports are discarded, so nothing is known of RabbitMQ, Placement and the
     databases."""
     daemon = Daemon(workers=2)
@@ -124,7 +124,7 @@ def test_all_workers_hang():
     assert list(daemon.state.readiness()) == ['workers']
 
 
-def test_who_never_reports():
+def test_a_process_that_never_reports_becomes_a_failure():
     """A restarted HTTP process finds out which process hangs since before."""
     daemon = Daemon()
     daemon.pass_time(11, silent=['worker:0'])
@@ -133,7 +133,7 @@ def test_who_never_reports():
     assert daemon.live() == ('fail', {'worker:0': 'fail'})
 
 
-def test_a_worker_that_is_started_again():
+def test_a_restarted_worker_is_a_warning_for_a_minute():
     """A restart is a warning for a minute, and fails no probe."""
     daemon = Daemon()
     daemon.pass_time(5)
@@ -156,7 +156,7 @@ def test_a_worker_that_is_started_again():
         ({'in_progress': 5}, 'fail'),  # one of them is a ping
     ],
 )
-def test_threads_that_do_not_move(fields, status):
+def test_a_worker_fails_if_all_threads_are_busy_for_too_long(fields, status):
     """A worker hangs if all its threads are busy for longer than nova.conf lets a
     request take."""
     daemon = Daemon()
@@ -209,7 +209,7 @@ TROUBLES = [
 
 
 @pytest.mark.parametrize(('seconds', 'fields', 'found'), TROUBLES)
-def test_what_the_work_has_met(seconds, fields, found):
+def test_troubles_of_a_worker_affect_readiness_but_not_liveness(seconds, fields, found):
     """Readiness is a warning while requests wait, and a failure once requests are
     refused. The first answer ends both. Liveness passes throughout."""
     daemon = Daemon()
@@ -225,7 +225,7 @@ def test_what_the_work_has_met(seconds, fields, found):
     assert daemon.ready() == ('pass', {})
 
 
-def test_one_of_two_workers():
+def test_a_failure_of_a_single_worker_is_a_warning():
     """A failure of one worker is a warning, because the second worker serves."""
     daemon = Daemon(workers=2)
     lost = iter(range(1000))
@@ -236,7 +236,7 @@ def test_one_of_two_workers():
     assert daemon.ready() == ('warn', {'message_bus': 'warn'})
 
 
-def test_the_document():
+def test_the_health_document_has_the_form_of_nova():
     """The document has the form of nova's specification."""
     daemon = Daemon()
     daemon.pass_time(41, work=lambda now: replace(IDLE, connected_at=1010.0))

@@ -20,7 +20,7 @@ def channel():
         yield inbox, outbox
 
 
-def test_nobody_reads(channel):
+def test_a_process_does_not_wait_for_a_reader_of_reports(channel):
     """A process does not wait for a reader of its reports."""
     vitals = Vitals(channel[1], 'main')
     for _ in range(10_000):
@@ -28,7 +28,7 @@ def test_nobody_reads(channel):
     assert from_json(channel[0].recv(1000)).pid == os.getpid()
 
 
-def test_a_description_that_fails(channel, caplog):
+def test_a_report_is_sent_although_the_description_fails(channel, caplog):
     """A report without work is sent all the same, and the log has the error once."""
 
     def fail():

@@ -51,7 +51,7 @@ def links(answer):
     return [link['href'] for link in seen(answer).all('a')]
 
 
-def test_links_lead_somewhere(page):
+def test_every_link_leads_to_a_page(page):
     """Every link leads to a page with a single heading and the landmarks. The links
     reach every page and every choice of resource, grouping and form."""
     todo = {('/', '')}
@@ -87,7 +87,7 @@ def decision_links(page):
     return [target for target in targets if 'decisions/' in target]
 
 
-def test_a_decision(page):
+def test_a_decision_is_found_by_instance_and_by_request(page):
     first = decision_links(page)[0]
     answer = ask(page, first[1:], 'host=compute-04')
     text = seen(answer).text
@@ -125,7 +125,7 @@ def bad_input_cases():
 
 
 @pytest.mark.parametrize(('status', 'path'), [*bad_input_cases()])
-def test_bad_input(page, status, path):
+def test_bad_input_gets_an_error_that_does_not_repeat_the_input(page, status, path):
     """The error is a line without any part of the request."""
     answer = ask_raw(page, *path.partition('?')[::2])
     assert answer.status == status
@@ -143,7 +143,9 @@ def test_bad_input(page, status, path):
         (True, {'REMOTE_ADDR': '10.0.0.1', 'HTTP_HOST': 'evil.example.org'}, 200),
     ],
 )
-def test_who_may_read_it(decisions, remote, environ, status):
+def test_other_machines_are_refused_unless_page_remote_is_set(
+    decisions, remote, environ, status
+):
     """Only this machine may read the page unless page_remote is set. With page_remote
     any Host header is accepted, and the page does not repeat the header."""
     answer = ask(a_page(Cells(cloud(5)), decisions, remote, timeout=60.0), **environ)
@@ -155,7 +157,7 @@ def test_who_may_read_it(decisions, remote, environ, status):
     'path',
     ['/', '/decisions', '/hosts/compute-01', '/page.css', '/icon.svg', '/nothing'],
 )
-def test_headers(page, path):
+def test_headers_forbid_framing_caching_and_foreign_content(page, path):
     """The headers forbid sniffing, framing, caching and requests to foreign sites."""
     answer = ask(page, path)
     policy = answer.headers['Content-Security-Policy']
@@ -177,7 +179,7 @@ def test_headers(page, path):
         assert '@import' not in answer.text
 
 
-def test_names_that_are_markup(tmp_path):
+def test_names_with_markup_are_escaped(tmp_path):
     """Names of hosts, cells, zones and aggregates are escaped."""
     aggregates = (Aggregate(1, None, EVIL, {'availability_zone': EVIL}),)
     host = replace(
@@ -207,7 +209,7 @@ def test_names_that_are_markup(tmp_path):
     assert EVIL in seen(answers[5]).text
 
 
-def test_nothing_to_show(decisions):
+def test_the_page_says_that_hosts_or_databases_are_missing(decisions):
     """Without hosts or databases the page says so, and lists the decisions."""
     for hosts in ({}, {'north': []}):
         page = a_page(Cells(hosts), decisions, timeout=60.0)
@@ -235,7 +237,7 @@ def test_nothing_to_show(decisions):
         (__file__, UNREADABLE, 503),
     ],
 )
-def test_no_decisions(path, notice, status):
+def test_the_page_gives_the_reason_for_missing_decisions(path, notice, status):
     """The page says why there is no decision, and how to change that."""
     page = a_page(Cells(cloud(5)), Path(path) if path else None, timeout=60.0)
     places = ('/decisions', 200), ('/hosts/compute-1', 200), ('/decisions/x', status)
@@ -261,7 +263,7 @@ def test_a_damaged_record_is_skipped(decisions, tmp_path):
     assert decision_links(page)
 
 
-def test_ten_thousand_hosts(decisions):
+def test_pages_of_ten_thousand_hosts_have_a_bounded_size(decisions):
     """The page has a bounded size, and each section is small."""
     page = a_page(Cells(cloud(10_000)), decisions, timeout=60.0)
     map = ask(page, '/', 'show=pinned&by=aggregate')
@@ -299,7 +301,7 @@ def text_of(tmp_path):
     return words
 
 
-def test_a_placement(text_of):
+def test_the_page_of_a_placement_counts_each_host_once(text_of):
     """The page of a placement has the headline, each host counted once, the facts of
     the command, the rejecting filters with their reasons, the idle filters, and the
     chosen host."""
@@ -316,7 +318,7 @@ def test_a_placement(text_of):
         assert words in text
 
 
-def test_what_placement_did_not_offer(text_of):
+def test_hosts_not_offered_by_placement_have_a_table_of_lacks(text_of):
     """Hosts that Placement did not offer have a table of their own, by their first
     lack."""
     causes = (ReasonCount('2 VCPU, in use or reserved', 4), ReasonCount('2 VCPU', 1))
@@ -335,7 +337,7 @@ def test_what_placement_did_not_offer(text_of):
         assert words in text
 
 
-def test_several_servers(text_of):
+def test_the_first_instances_of_a_request_have_sections(text_of):
     """Each server has a section and a host. The deciding attempt comes first. Of many
     servers the first few are shown, with the number of the rest."""
     text = text_of(count=2, flavor=a_flavor(memory_mb=550))

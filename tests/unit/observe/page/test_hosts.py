@@ -54,13 +54,13 @@ WARNINGS = [
 
 
 @pytest.mark.parametrize(('hosts_view', 'known', 'warnings'), WARNINGS)
-def test_warnings(hosts_view, known, warnings):
+def test_warnings_name_old_and_missing_data(hosts_view, known, warnings):
     """Old and missing data are named, with their age."""
     assert hosts_view.known is known
     assert list(hosts_view.warnings()) == warnings
 
 
-def test_words():
+def test_ages_have_whole_units_and_names_are_sorted_by_number():
     """An age has at least two whole units, or seconds. A node is named if its name
     differs from the host. Numbers in names are sorted by value."""
     spans = [ago(seconds) for seconds in (-1, 0.4, 119, 120, 7200, 200000)]
@@ -89,7 +89,7 @@ HOST = a_host(
 )  # fmt: skip
 
 
-def test_what_a_host_has():
+def test_amounts_of_a_host_include_the_allocation_ratio():
     """Amounts include the allocation ratio, as in the filters. Pinned CPUs are counted
     by NUMA cell, and a host without cells has none."""
     amounts = {}
@@ -107,7 +107,7 @@ def test_what_a_host_has():
     assert RESOURCES['pinned'].of(a_host()) == Amount()
 
 
-def test_levels():
+def test_levels_of_use_are_tenths_from_zero_to_nine():
     """Levels are tenths from 0 to 9 for all values that hosts report; a resource
     without limit has no level. The parts of a bar are adjacent, and hosts without level
     leave the end empty."""
@@ -143,7 +143,7 @@ def test_levels():
         (Amount(0, 5000 * GIB**3), '5,000 of 5,000 PiB free'),
     ],
 )
-def test_sizes(amount, text):
+def test_a_free_amount_has_the_unit_of_the_limit(amount, text):
     """The free amount has the unit of the limit."""
     assert describe_size(amount) == text
 
@@ -186,7 +186,7 @@ def page_of(host):
     return seen(ask(page, f'/hosts/{host}')).text
 
 
-def test_the_page_of_a_host():
+def test_the_page_of_a_host_shows_resources_and_numa_cells():
     """The page has the resources with their allocation ratios, the service, the node
     and the NUMA cells."""
     text = page_of('one')
@@ -204,7 +204,7 @@ def test_the_page_of_a_host():
         assert words in text
 
 
-def test_many_nodes():
+def test_the_page_of_a_host_shows_only_the_first_nodes():
     """The first nodes are shown, with the number of the rest."""
     text = page_of('metal')
     assert text.count('provider') == MAX_NODES
@@ -267,14 +267,14 @@ def hosts_by_group(heatmap):
         ({'name': 'H1'}, {'cell1': ['h10']}),
     ],
 )
-def test_groups(wanted, groups):
+def test_hosts_are_grouped_filtered_and_ordered_by_the_query(wanted, groups):
     """Hosts are ordered by use or by name. A host that is down does not count as
     disabled."""
     result = heatmap(VIEW, HostsQuery(**wanted), 'nova')
     assert hosts_by_group(result) == [*groups.items()]
 
 
-def test_totals():
+def test_totals_leave_out_hosts_that_are_down_or_disabled():
     """Totals leave out hosts that are down or disabled."""
     result = heatmap(VIEW, HostsQuery(), 'nova')
 
@@ -299,7 +299,7 @@ def test_hosts_in_many_aggregates_count_once():
     assert rows == [('cell1', twice)]
 
 
-def test_the_table_and_squares():
+def test_tables_and_squares_describe_each_host_in_words():
     """A row has the host, its place, and the reason of a disabled host. The title of a
     square repeats its colour and shape in words."""
     page = a_page(Cells({'cell2': OTHERS, 'cell1': TENTHS}), timeout=60.0)
@@ -332,7 +332,7 @@ def test_the_table_and_squares():
     ('page', 'names'),
     [(1, [('a', ['a0', 'a1']), ('b', ['b0'])]), (2, [('b', ['b1', 'b2'])]), (3, [])],
 )
-def test_pages(monkeypatch, page, names):
+def test_a_group_of_hosts_continues_on_the_next_page(monkeypatch, page, names):
     """A page has a bounded number of squares. A group may continue on the next page."""
     monkeypatch.setattr(hosts, 'TILES_PER_PAGE', 3)
     two = CellView('a', [a_host('a0'), a_host('a1')], 1.0)

@@ -31,7 +31,7 @@ from novasched.observe.page.query import (
         (PageQuery, '', PageQuery()),
     ],
 )
-def test_queries(kind, query, wanted):
+def test_queries_are_parsed_with_defaults_for_empty_parameters(kind, query, wanted):
     """Empty parameters have their defaults, and texts are taken as typed."""
     assert parse(kind, query) == wanted
 
@@ -66,7 +66,7 @@ def bad_queries():
 
 
 @pytest.mark.parametrize(('kind', 'query'), [*bad_queries()])
-def test_queries_that_mean_nothing(kind, query):
+def test_a_refusal_of_a_bad_query_does_not_repeat_the_query(kind, query):
     """The refusal of a bad query is a line without any part of the query."""
     with pytest.raises(BadQuery) as refused:
         parse(kind, query)
@@ -85,7 +85,9 @@ def test_queries_that_mean_nothing(kind, query):
         (DecisionsQuery(q='x'), {'page': 2}, '?q=x&page=2'),
     ],
 )
-def test_links(wanted, changes, query):
+def test_a_link_has_the_parameters_that_differ_from_the_first_page(
+    wanted, changes, query
+):
     """A link has the parameters that differ from the first page. A changed choice
     begins at page one."""
     assert link(wanted, **changes) == query
@@ -105,7 +107,7 @@ OTHERS = [
 ]  # fmt: skip
 
 
-def test_who_is_local():
+def test_a_local_request_has_a_local_peer_and_a_local_host_header():
     """A local request comes from the same machine, under a name that no web site can
     claim."""
     for peer in ('127.0.0.1', '127.9.9.9', '::1', '::ffff:127.0.0.1'):

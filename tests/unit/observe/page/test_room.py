@@ -21,7 +21,7 @@ def a_view(*hosts, flavors=(SMALL, LARGE)):
     return HostsView((CellView('cell', hosts, 0.0),), usual=usual)
 
 
-def test_servers_that_fit():
+def test_fitting_instances_are_counted_by_flavor_and_zone():
     """Each flavor counts by zone, on hosts that are up and enabled."""
     found = room(
         a_view(
@@ -43,7 +43,7 @@ def test_servers_that_fit():
     ]
 
 
-def test_stranded_capacity():
+def test_vcpus_are_stranded_where_memory_is_scarce():
     """With memory for two of the small servers, six of eight vCPUs are stranded."""
     found = room(a_view(a_host(vcpus=8, ram=2100), flavors=(SMALL,)), 'nova')
     vcpus = found.stranded['VCPU']
@@ -52,14 +52,14 @@ def test_stranded_capacity():
     assert (memory.free, memory.amount, memory.scarcest) == (2100, 52, 'MEMORY_MB')
 
 
-def test_devices_are_not_counted():
+def test_flavors_with_devices_are_not_counted():
     """Only Placement knows the free devices."""
     found = room(a_view(a_host(), flavors=(SMALL, GPU)), 'nova')
     assert [each.label for each in found.flavors] == ['small']
     assert found.with_devices == ['gpu']
 
 
-def test_without_usual_flavors():
+def test_tables_are_empty_without_usual_flavors():
     """The page shows empty tables."""
     found = room(HostsView((CellView('cell', [a_host()], 0.0),)), 'nova')
     assert (found.flavors, found.stranded) == ([], {})
@@ -67,13 +67,13 @@ def test_without_usual_flavors():
 
 
 @pytest.mark.parametrize('flavor', [SMALL, PINNED, GPU])
-def test_without_hosts(flavor):
+def test_no_instance_fits_without_hosts(flavor):
     """No server fits while all cells are silent."""
     found = room(a_view(flavors=(flavor,)), 'nova')
     assert [each.fit_anywhere for each in found.flavors] in ([0], [])
 
 
-def test_the_page(tmp_path):
+def test_the_room_page_names_flavors_zones_and_resources(tmp_path):
     """The tables of the page name flavors, zones and resources."""
     page, _ = a_site(tmp_path, 60, 1)
     text = seen(ask(page, '/room')).text

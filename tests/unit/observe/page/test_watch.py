@@ -37,7 +37,7 @@ def ages(view):
     return ages
 
 
-def test_hosts_are_read_rarely(watch, cells, clock):
+def test_several_requests_share_a_reading_of_hosts(watch, cells, clock):
     """Several requests share a reading until the reading is too old."""
     with ThreadPoolExecutor(20) as pool:
         assert len([*pool.map(lambda _: watch.hosts(), range(20))]) == 20
@@ -52,7 +52,7 @@ def test_hosts_are_read_rarely(watch, cells, clock):
     assert cells.readings == 2
 
 
-def test_a_cell_that_does_not_answer(watch, cells, clock):
+def test_a_silent_cell_keeps_the_former_hosts_with_the_age(watch, cells, clock):
     """A cell that does not answer keeps its former hosts, with their age. A cell that
     has never answered has no hosts."""
     cells.silent = {'south'}
@@ -72,7 +72,9 @@ def test_a_cell_that_does_not_answer(watch, cells, clock):
 
 
 @pytest.mark.parametrize('error', [DatabaseUnavailable(SECRET), RuntimeError(SECRET)])
-def test_databases_that_do_not_answer(watch, cells, clock, caplog, error):
+def test_former_hosts_are_shown_while_the_databases_are_silent(
+    watch, cells, clock, caplog, error
+):
     """The former hosts are shown with their age until the databases answer. The log has
     the error once, and the page never."""
     watch.hosts()
@@ -90,7 +92,7 @@ def test_databases_that_do_not_answer(watch, cells, clock, caplog, error):
     assert watch.hosts().failure is None
 
 
-def test_databases_that_cannot_be_opened(cells, clock):
+def test_databases_that_cannot_be_opened_are_tried_again(cells, clock):
     refusals = [DatabaseUnavailable('down'), DatabaseUnavailable('down')]
 
     def connect():
@@ -105,7 +107,7 @@ def test_databases_that_cannot_be_opened(cells, clock):
     assert ages(watch.hosts()).keys() == {'north', 'south'}
 
 
-def test_nobody_waits_for_long(cells, clock):
+def test_a_request_does_not_wait_for_slow_databases(cells, clock):
     """While the databases take their time, a request gets the former hosts."""
     go = threading.Event()
     known = cells.read
@@ -123,7 +125,7 @@ def test_nobody_waits_for_long(cells, clock):
     assert ages(watch.hosts()).keys() == {'north', 'south'}
 
 
-def test_cells_that_come_and_go(watch, cells, clock):
+def test_deleted_cells_disappear_and_new_cells_appear(watch, cells, clock):
     """A deleted cell disappears."""
     watch.hosts()
     del cells.known['south']

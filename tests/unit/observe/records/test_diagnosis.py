@@ -183,7 +183,7 @@ constraint, fields of the request, and the cause."""
 
 
 @pytest.mark.parametrize('name', CAUSES)
-def test_what_a_host_lacks(name):
+def test_the_headline_and_the_reasons_name_the_lack_of_a_host(name):
     """The third host lacks the constraint of the case, and the headline and the reasons
     against the host name the constraint. The first host lacks nothing, and the second
     host lacks a disk."""
@@ -261,7 +261,7 @@ def test_an_amount_is_compared_with_the_inventory(name, amount, cause):
     assert rejections.against('parted') == [reason]
 
 
-def test_few_inventories_are_read():
+def test_inventories_are_read_within_the_limit_of_queries():
     """Inventories are read for a few hosts, within the limit of queries. The amount
     has no cause on the remaining hosts."""
     hosts = named_hosts('abcdefghijkl')
@@ -301,7 +301,7 @@ def test_a_provider_that_is_gone_ends_no_diagnosis():
     (True, 'disabled: disabled, reason: rack 4'),
     (False, 'disabled: its provider is marked so, though its service is enabled'),
 ])  # fmt: skip
-def test_a_disabled_host(disabled, why):
+def test_a_disabled_host_has_the_words_of_compute_filter(disabled, why):
     """A disabled host has the words of ComputeFilter, also if only Placement has the
     trait."""
     off = a_host('off', disabled=disabled, why='rack 4')
@@ -314,7 +314,7 @@ def test_a_disabled_host(disabled, why):
     assert rejections.against('off') == [f'Placement: {why}']
 
 
-def test_not_the_requested_host():
+def test_only_the_requested_host_is_diagnosed():
     """The requested host is diagnosed, and the remaining hosts are only not
     requested."""
     placement = ProvidersInMemory(
@@ -324,7 +324,7 @@ def test_not_the_requested_host():
     assert render.tally(record) == {'not the requested host': 2, 'lack MEMORY_MB': 1}
 
 
-def test_a_host_of_another_cell():
+def test_a_host_of_another_cell_is_not_diagnosed():
     """A host of another cell is not diagnosed."""
     hosts = [*HOSTS, a_host('far', cell='cell2')]
     placement = ProvidersInMemory(providers_of(hosts, MEMORY_MB=3))
@@ -335,7 +335,7 @@ def test_a_host_of_another_cell():
     assert render.tally(record) == {'lack MEMORY_MB': 3, render.LEFT_OUT: 1}
 
 
-def test_a_host_without_a_provider():
+def test_a_host_without_a_provider_is_unknown_to_placement():
     """A host without a provider has other words than a full host."""
     placement = ProvidersInMemory(
         [provider('a', without='all'), provider('b', MEMORY_MB=1)]
@@ -353,7 +353,7 @@ def test_a_host_without_a_provider():
     ]
 
 
-def test_all_that_a_host_lacks():
+def test_a_host_counts_once_by_the_first_lack():
     """A host counts once, by its first lack. The reasons against a host name all its
     lacks. Constraints that are the only lack of a host are listed."""
     west = {'aggregates': [WEST]}
@@ -391,7 +391,7 @@ def test_all_that_a_host_lacks():
     ]
 
 
-def test_those_that_filters_dropped():
+def test_hosts_rejected_by_filters_are_not_diagnosed():
     """Hosts that Placement offered are not diagnosed, and the counts add up to all
     hosts."""
     placement = ProvidersInMemory(
@@ -411,7 +411,7 @@ def test_those_that_filters_dropped():
 @pytest.mark.parametrize(('limit', 'words'), [
     (1, 'beyond max_placement_results'), (1000, 'offered when asked again'),
 ])  # fmt: skip
-def test_hosts_that_lack_nothing(limit, words):
+def test_hosts_without_a_lack_are_explained_by_limit_or_change(limit, words):
     """Hosts that lack nothing are beyond the limit if the answer reached the limit;
     else the cloud has changed."""
     placement = ProvidersInMemory(
@@ -459,7 +459,7 @@ TREES = {
 
 
 @pytest.mark.parametrize('name', TREES)
-def test_nested_providers(name):
+def test_nested_providers_of_a_host_are_diagnosed_together(name):
     """The diagnosis tells if the providers of a tree meet every constraint alone, but
     no candidate meets all constraints."""
     nested, fields, words = TREES[name]
@@ -473,7 +473,7 @@ def test_nested_providers(name):
 @pytest.mark.parametrize(('pool', 'words'), [
     ({'DISK_GB': 100}, 'lack MEMORY_MB'), ({'DISK_GB': 0}, 'lack DISK_GB'),
 ])  # fmt: skip
-def test_a_provider_that_shares(pool, words):
+def test_a_host_has_the_amounts_of_a_sharing_provider(pool, words):
     """Hosts have the amounts of their sharing provider. If the provider is full, the
     reason does not blame the host."""
     shared = provider(
@@ -492,7 +492,7 @@ def test_a_provider_that_shares(pool, words):
     assert names_the_pool == (pool['DISK_GB'] == 0)
 
 
-def test_pinned_cpus():
+def test_pinned_cpus_are_diagnosed_as_pcpu_and_as_vcpu():
     """A diagnosis queries PCPU and VCPU. The query whose first lack comes later
     counts."""
     placement = ProvidersInMemory(
@@ -512,7 +512,7 @@ def test_pinned_cpus():
     assert sum(query.endswith(memory_alone) for query in placement.asked) == 1
 
 
-def test_a_query_that_is_refused():
+def test_a_refused_query_is_reported_with_the_reason_of_placement():
     """The diagnosis has Placement's reason against the query."""
     placement = ProvidersInMemory([provider('a')], unknown='CUSTOM_A')
     record, _ = diagnose(placement, a_request(**required('CUSTOM_A')))
@@ -527,7 +527,7 @@ def test_a_query_that_is_refused():
     (4, {'lack CUSTOM_A': 1, 'lack MEMORY_MB': 1, render.NOT_OFFERED: 1}),
     (6, {'lack CUSTOM_A': 1, 'lack MEMORY_MB': 1, 'offered when asked again': 1}),
 ])  # fmt: skip
-def test_so_many_questions(questions, counts):
+def test_a_diagnosis_stays_within_the_limit_of_queries(questions, counts):
     """The number of queries is limited, and an unknown lack is not claimed."""
     placement = ProvidersInMemory(
         [
@@ -546,7 +546,7 @@ def test_so_many_questions(questions, counts):
     assert record.diagnosis.constraints == 4
 
 
-def test_an_answer_for_several_refusals():
+def test_an_answer_serves_refusals_that_arrived_before_the_query():
     """An answer serves all requests that arrived before its query. An older answer does
     not serve."""
     placement = ProvidersInMemory(providers_of(HOSTS, MEMORY_MB=1))
@@ -566,12 +566,12 @@ def test_an_answer_for_several_refusals():
 
 
 @pytest.mark.parametrize('status', [None, 503])
-def test_placement_that_fails(status):
+def test_a_failure_of_placement_ends_the_diagnosis(status):
     with pytest.raises(PlacementUnavailable):
         diagnose(ProvidersInMemory([], status=status), a_request())
 
 
-def test_aggregates_that_cannot_be_read():
+def test_unreadable_aggregates_are_named_by_uuid():
     """Aggregates without a known name are named by UUID."""
 
     class Down:
@@ -588,7 +588,7 @@ def test_aggregates_that_cannot_be_read():
     ]
 
 
-def test_no_host_at_all():
+def test_a_diagnosis_without_hosts_counts_no_lack():
     """Without hosts there is nothing to count."""
     record, _ = diagnose(ProvidersInMemory([]), a_request(), hosts=[])
     assert (record.diagnosis, render.headline(record)) == (
@@ -611,7 +611,7 @@ class SlowProviders(ProvidersInMemory):
 
 @pytest.mark.parametrize('processes', [1, 4])
 @pytest.mark.parametrize('status', [200, 503])
-def test_the_share_of_the_time_of_placement(processes, status):
+def test_pauses_between_diagnoses_limit_the_load_of_placement(processes, status):
     """The pause after a diagnosis limits all processes together to a quarter of the
     time of a worker of Placement, whether Placement answers or not. A diagnosis without
     queries needs no pause."""
@@ -641,7 +641,7 @@ def test_the_share_of_the_time_of_placement(processes, status):
         assert (len(placement.asked), diagnoser.pause()) == (took, 0.0)
 
 
-def test_while_the_circuit_is_open():
+def test_placement_is_not_queried_while_the_circuit_is_open():
     """Diagnoses do not query Placement while the circuit is open, and a running
     diagnosis ends."""
     placement = ProvidersInMemory(providers_of(HOSTS))

@@ -37,13 +37,13 @@ MEMBERS = frozenset(numbered_uuids('member', 1000))
         {'is_bfv': True},
     ],
 )
-def test_whole_requests(fields):
+def test_a_request_of_usual_size_is_kept_whole(fields):
     """A request of the usual size is kept as it is."""
     request = a_request(**fields)
     assert kept_request(request) == (request, ())
 
 
-def test_many_instances():
+def test_all_instances_of_a_request_are_kept():
     """All instances are kept, however many: decisions are found by their UUIDs."""
     request = a_request(count=1000)
     assert kept_request(request) == (request, ())
@@ -63,7 +63,7 @@ def test_many_instances():
         ({'ignore_hosts': tuple(MEMBERS)}, 'ignore_hosts'),
     ],
 )
-def test_shortened_requests(monkeypatch, fields, name):
+def test_long_and_secret_fields_are_shortened_and_named(monkeypatch, fields, name):
     """A field is shortened and named if its JSON is too long, holds a secret, or does
     not decode to the same value. The record has its JSON all the same."""
     monkeypatch.setattr(redaction.KNOWN, '__dict__', vars(redaction.Secrets([RANDOM])))
@@ -77,7 +77,7 @@ def test_shortened_requests(monkeypatch, fields, name):
     assert [name for name, _ in render.facts(record)][:2] == ['servers', 'asked']
 
 
-def test_a_request_of_many_long_fields():
+def test_the_first_of_several_long_fields_is_kept_whole():
     """The first fields are kept whole as far as there is room."""
     long = {'x': 'y' * (MAX_REQUEST_CHARACTERS - 500)}
     request, missing_fields = kept_request(
@@ -88,7 +88,7 @@ def test_a_request_of_many_long_fields():
     assert request.flavor.extra_specs == long
 
 
-def test_the_message_is_not_kept():
+def test_a_record_does_not_keep_the_message_of_the_request():
     """A record has nothing of the message that the request was read from."""
     origin = Origin('the whole message', 'its context')
     request = a_request(origin=origin, request_id='req-1')
@@ -96,7 +96,7 @@ def test_the_message_is_not_kept():
     assert (kept.origin, kept.request_id) == (None, None)
 
 
-def test_hashed_ids():
+def test_ids_are_hashed_alike_under_the_same_key():
     """The same id has the same hash under the same key. The key prevents finding an
     id from its hash by trying all ids."""
     one, missing_fields = kept_request(a_request(), b'key')
@@ -152,13 +152,13 @@ TWO = a_uuid('two')
         ),
     ],
 )
-def test_grouped(reasons, causes):
+def test_reasons_that_differ_only_in_numbers_are_grouped(reasons, causes):
     """Reasons that differ only in numbers are one reason. A digit in a name is no
     number."""
     assert [(count.reason, count.hosts) for count in grouped(reasons)] == causes
 
 
-def test_one_line(monkeypatch):
+def test_a_text_becomes_a_short_line_without_secrets(monkeypatch):
     """A text is one line of a bounded length without secrets."""
     monkeypatch.setattr(redaction.KNOWN, '__dict__', vars(redaction.Secrets([RANDOM])))
     assert redaction.one_line(f'a\n  b {RANDOM}') == 'a b ***'

@@ -73,7 +73,7 @@ def named(*names):
     return requests
 
 
-def test_the_newest_are_kept_in_memory():
+def test_the_newest_records_are_kept_in_memory():
     """The memory has as many records as the option says, newest first, with the time at
     which the decision began."""
     settings = Settings(decisions_kept=2)
@@ -89,7 +89,7 @@ def test_the_newest_are_kept_in_memory():
     assert newest.id != second.id
 
 
-def test_decisions_that_are_counted():
+def test_each_decision_is_counted_once_without_kept_records():
     """Each decision is counted once although no record is kept. While the queue is
     full, the thread of the request counts."""
     counted = []
@@ -118,7 +118,7 @@ def test_decisions_that_are_counted():
     assert recorder.newest() == []
 
 
-def test_a_file_that_is_leafed_through(tmp_path):
+def test_records_are_found_by_page_by_id_and_by_host(tmp_path):
     """The newest records come first, page by page. A decision is found by its id and by
     its hosts."""
     reader = RecordReader(written(tmp_path / 'decisions', *named(*'01234')))
@@ -140,7 +140,7 @@ def test_a_file_that_is_leafed_through(tmp_path):
     assert reader.choosing('b', 3, 1000) == []
 
 
-def test_several_workers_write_one_file(tmp_path):
+def test_several_workers_write_the_same_file_without_loss(tmp_path):
     """No worker loses records to another worker or to a restart."""
     path = str(tmp_path / 'decisions')
     recorders = []
@@ -160,7 +160,7 @@ def test_several_workers_write_one_file(tmp_path):
     assert reader.newest(1)[0].request.instance_uuids == ('after',)
 
 
-def test_the_file_is_bounded(tmp_path):
+def test_the_number_of_records_in_the_file_is_bounded(tmp_path):
     """Old records are deleted, and the reasons against single hosts earlier."""
     names = [str(number) for number in range(2 * CLEANUP_INTERVAL)]
     path = str(tmp_path / 'decisions')
@@ -221,7 +221,9 @@ def newest_ids(reader):
 
 @pytest.mark.parametrize('leaves_journals', [False, True])
 @pytest.mark.parametrize('is_moved', [False, True])
-def test_a_file_that_goes_away(tmp_path, caplog, is_moved, leaves_journals):
+def test_a_deleted_or_moved_file_is_created_again(
+    tmp_path, caplog, is_moved, leaves_journals
+):
     """If a file is deleted or moved, the next record of any worker creates a new file,
     and the moved file has the records until then. Journals of the old file do not
     damage the new file."""
@@ -260,7 +262,7 @@ def unlink_journals(path):
         Path(f'{path}{suffix}').unlink()
 
 
-def test_a_file_in_place_of_the_one_that_was_open(tmp_path):
+def test_workers_write_to_a_file_that_replaces_the_open_file(tmp_path):
     """Workers write to a file that replaces the open file."""
     path = tmp_path / 'decisions'
     other = tmp_path / 'other'
@@ -278,7 +280,7 @@ def test_a_file_in_place_of_the_one_that_was_open(tmp_path):
         assert ids_in(path) == ['4', '1']
 
 
-def test_a_smaller_size(tmp_path):
+def test_a_file_that_exceeds_the_size_is_shrunk_on_opening(tmp_path):
     """A file that exceeds decisions_size is shrunk when it is opened, and keeps the
     newest records."""
     path = tmp_path / 'decisions'
@@ -311,7 +313,7 @@ def test_reasons_that_are_too_long_are_not_kept(tmp_path, monkeypatch):
     assert reader.rejections(record) is None
 
 
-def test_no_time_for_the_reasons(tmp_path, monkeypatch):
+def test_reasons_are_left_out_if_records_take_too_long(tmp_path, monkeypatch):
     """If decisions take less time than their records, the reasons against single hosts
     are left out."""
     monkeypatch.setattr(module, 'MAX_ALLOWANCE_S', 0.0)
@@ -343,7 +345,7 @@ def owners_of_files(folder):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason='only root can be somebody else')
 @pytest.mark.parametrize('is_killed', [False, True])
-def test_root_reads_what_the_user_of_the_daemon_writes(is_killed):
+def test_root_reads_records_that_the_user_of_the_daemon_writes(is_killed):
     """Root reads the file while the daemon writes, after the daemon has ended, and
     after the daemon was killed. The user of the daemon stays the owner of the files and
     can go on writing."""
@@ -394,7 +396,9 @@ ROOT_ALONE = pytest.mark.skipif(
         pytest.param(0o400, 0o600, marks=ROOT_ALONE),
     ],
 )
-def test_who_may_read_the_file(tmp_path, before, after):
+def test_only_the_owner_and_a_permitted_group_may_read_the_file(
+    tmp_path, before, after
+):
     """The owner may read the file, and the group if the operator permits. The umask has
     no effect. The journals have the same permissions."""
     path = tmp_path / 'decisions'
@@ -473,7 +477,9 @@ def test_the_folder_of_the_file_is_made(tmp_path, place):
 
 
 @pytest.mark.parametrize('is_told', [False, True])
-def test_what_the_start_has_told(tmp_path, caplog, is_told):
+def test_a_worker_does_not_log_the_failure_of_the_start_again(
+    tmp_path, caplog, is_told
+):
     """A worker does not log the failure of the start again, but logs the first
     success."""
     path = tmp_path / 'decisions'
@@ -493,7 +499,7 @@ def test_what_the_start_has_told(tmp_path, caplog, is_told):
 
 
 @pytest.mark.parametrize('damage', DAMAGES)
-def test_a_file_that_is_damaged(tmp_path, caplog, damage):
+def test_a_damaged_file_is_logged_once_and_decisions_go_on(tmp_path, caplog, damage):
     """The scheduler logs the damage once, and continues to decide."""
     path = tmp_path / 'decisions'
     written(path, *named(*map(str, range(20))))
@@ -503,7 +509,7 @@ def test_a_file_that_is_damaged(tmp_path, caplog, damage):
     assert caplog.text.count('Decision records are kept in memory only') == 1
 
 
-def test_why_placement_offers_nothing(tmp_path):
+def test_a_refusal_by_placement_is_recorded_with_a_diagnosis(tmp_path):
     """Placement is queried after the request has been answered, and the record has the
     diagnosis."""
     path = str(tmp_path / 'decisions')
@@ -529,7 +535,9 @@ def test_why_placement_offers_nothing(tmp_path):
 @pytest.mark.parametrize(
     ('questions', 'placement', 'times'), [(0, EMPTY, 0), (9, None, 0), (9, EMPTY, 1)]
 )
-def test_no_answer_of_placement(tmp_path, questions, placement, times):
+def test_records_have_no_diagnosis_if_disabled_needless_or_failed(
+    tmp_path, questions, placement, times
+):
     """No diagnosis is made if the option disables diagnoses, or if Placement offered a
     host. In both cases, and if Placement does not answer, the record has no
     diagnosis."""
@@ -549,7 +557,7 @@ def test_no_answer_of_placement(tmp_path, questions, placement, times):
     assert len(diagnosed) == times
 
 
-def test_nobody_waits_for_placement(monkeypatch, tmp_path):
+def test_requests_and_records_do_not_wait_for_a_slow_diagnosis(monkeypatch, tmp_path):
     """While Placement is slow, requests are answered, and records are kept without a
     diagnosis."""
     monkeypatch.setattr(module, 'MAX_WAITING_DIAGNOSES', 1)
@@ -594,7 +602,7 @@ class Held:
         assert self.go_on.wait(30)
 
 
-def test_records_that_are_dropped(caplog):
+def test_dropped_records_are_logged_once_per_interval(caplog):
     """The log has one line with the number of records dropped in an interval."""
     now = [1000.0]
     hold = Held()
@@ -625,7 +633,7 @@ def test_records_that_are_dropped(caplog):
     assert recorder.dropped == 1020
 
 
-def test_a_pause_before_the_next_diagnosis(tmp_path):
+def test_refusals_wait_for_the_pause_between_diagnoses(tmp_path):
     """Refusals wait for the pause between diagnoses. A process that ends does not
     diagnose the waiting refusals, and their records have no diagnosis."""
     diagnosed = []
@@ -659,7 +667,7 @@ def test_a_pause_before_the_next_diagnosis(tmp_path):
     assert len(diagnosed) == 1
 
 
-def test_what_a_request_does_for_its_record():
+def test_the_thread_of_a_request_only_queues_the_decision():
     """The thread of a request only queues a reference to the decision."""
     recorder = DecisionRecorder(Settings())
     decision = Decision(a_request(), FRESH, 1, 0.0, 0.0)

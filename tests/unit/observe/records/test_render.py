@@ -55,7 +55,9 @@ SERVER = a_uuid('elsewhere')
 
 
 @pytest.mark.parametrize(('name', 'options', 'host', 'asked', 'why'), refusals())
-def test_a_filter_that_refuses(explain, name, options, host, asked, why):
+def test_a_rejecting_filter_is_named_with_the_reason(
+    explain, name, options, host, asked, why
+):
     """The headline has the words of the filter and counts every host once. The record
     counts the reason, and the command gives the reason against the host."""
     settings = Settings(enabled_filters=('AllHostsFilter', name), **options)
@@ -97,7 +99,7 @@ def test_a_filter_that_refuses(explain, name, options, host, asked, why):
         ('NoFilter', 'why not', 'rejected by NoFilter'),
     ],
 )
-def test_the_words_for_rejected_hosts(name, why, phrase):
+def test_rejected_hosts_are_described_by_the_phrase_of_the_filter(name, why, phrase):
     """The words are the phrase of the filter. Operators tell disabled hosts from hosts
     that are down."""
     assert render.phrase(name, why) == phrase
@@ -226,7 +228,7 @@ WEIGHERS = [
 @pytest.mark.parametrize(
     ('name', 'better', 'worse', 'asked', 'raw', 'floor', 'multiplier'), WEIGHERS
 )
-def test_a_weigher_that_prefers(
+def test_the_weights_of_the_best_hosts_are_shown_by_weigher(
     explain, name, better, worse, asked, raw, floor, multiplier
 ):
     """The weigher decides which host wins. The command shows the raw, normalised and
@@ -274,7 +276,7 @@ def test_a_weigher_that_prefers(
 
 
 @pytest.mark.parametrize('name', sorted(loading._entry_points('novasched.weighers')))
-def test_every_weigher_has_its_row(name):
+def test_every_weigher_has_a_row_in_the_test_table(name):
     assert name in {row[0] for row in WEIGHERS}, (
         f'{name} is in setup.cfg and has no row in WEIGHERS of '
         'tests/unit/observe/records/test_render.py: add one with two hosts that it tells apart'
@@ -310,7 +312,7 @@ NARROWED = [
 
 
 @pytest.mark.parametrize(('asked', 'chosen', 'line', 'why'), NARROWED)
-def test_a_request_that_narrows(asked, chosen, line, why):
+def test_hosts_ruled_out_by_the_request_count_apart(asked, chosen, line, why):
     """Hosts that the request rules out count apart from the hosts that filters
     reject."""
     decision = RecordedScheduler([A, B]).ask(a_request(**asked))
@@ -318,7 +320,7 @@ def test_a_request_that_narrows(asked, chosen, line, why):
     assert rejections_of(decision).against('a') == [why]
 
 
-def test_claims_that_are_refused(explain):
+def test_hosts_of_refused_claims_are_named(explain):
     """The record names the hosts of refused claims, and the duration of the claims. If
     the second server finds its host taken, the record has only that host."""
     off = a_host('off', disabled=True)
@@ -340,7 +342,7 @@ def test_claims_that_are_refused(explain):
     assert first == '0 of 2 hosts for server 2 of 2: 2 refused by Placement'
 
 
-def test_what_is_in_flight_is_told():
+def test_a_record_counts_hosts_with_pending_claims():
     """For the second request a host has less by the claim of the first request."""
     scheduler = RecordedScheduler([A, B])
     first = record_of(scheduler.ask(a_request(instance_uuids=('one',))))
@@ -362,7 +364,9 @@ def test_what_is_in_flight_is_told():
         (ZeroDivisionError('a secret'), 'Not decided: ZeroDivisionError', None),
     ],
 )
-def test_what_cannot_be_decided(explain, error, line, refusal):
+def test_the_headline_has_the_error_that_prevents_a_decision(
+    explain, error, line, refusal
+):
     """The record has a refusal before Placement is asked, and a failure. Of a foreign
     error the text is not kept."""
 
@@ -378,7 +382,7 @@ def test_what_cannot_be_decided(explain, error, line, refusal):
     assert record_of(decision).result.refusal == refusal
 
 
-def test_hosts_drawn_by_chance():
+def test_the_chance_scheduler_records_disabled_and_down_hosts():
     """Without filters the record has the hosts that are down or disabled, and no
     weights."""
     hosts = [A, a_host('off', disabled=True), a_host('away', up=False)]
@@ -416,14 +420,14 @@ INQUIRIES = [
 
 
 @pytest.mark.parametrize(('inquiry', 'line'), INQUIRIES)
-def test_a_refusal_by_placement(inquiry, line):
+def test_the_headline_names_the_constraint_that_leaves_no_host(inquiry, line):
     """The headline names the constraint that leaves no host."""
     record = record_of(RecordedScheduler([A], CountingPlacement({})).ask(a_request()))
     assert render.headline(replace(record, diagnosis=inquiry)) == line
 
 
 @pytest.mark.parametrize('fault_detail', ['none', 'counts'])
-def test_the_reason_if_placement_offers_nothing(explain, fault_detail):
+def test_the_report_says_that_placement_offered_no_candidates(explain, fault_detail):
     """The caller gets nova's standard text without a reason, or with the headline. The
     report says that Placement offered no candidates."""
     settings = Settings(fault_detail=fault_detail)
@@ -436,7 +440,7 @@ def test_the_reason_if_placement_offers_nothing(explain, fault_detail):
     )
 
 
-def test_a_refusal_without_a_reason(explain):
+def test_a_refusal_without_a_reason_has_the_text_of_nova(explain):
     """A refusal has nova's standard text if Placement did offer candidates and the
     record has no reason."""
     decision = RecordedScheduler([A]).ask(a_request(ignore_hosts=('a',)))

@@ -35,7 +35,7 @@ def is_printed(text):
 
 
 @pytest.mark.parametrize('evil', EVIL)
-def test_lines(evil):
+def test_unprintable_characters_of_a_line_are_escaped(evil):
     """Unprintable characters are escaped."""
     line = one_line(f'a {evil}\n b')
     assert line.isprintable()
@@ -45,7 +45,7 @@ def test_lines(evil):
 
 
 @pytest.mark.parametrize('evil', EVIL)
-def test_records(evil, tmp_path, capsys):
+def test_records_are_printed_without_control_characters(evil, tmp_path, capsys):
     """No text of a record reaches a terminal as a command."""
     asked = a_request(
         hints={evil: [evil], 'query': [evil]},
@@ -67,7 +67,7 @@ def test_records(evil, tmp_path, capsys):
 
 
 @pytest.mark.parametrize('evil', EVIL)
-def test_logs(evil):
+def test_texts_of_users_in_log_lines_are_escaped(evil):
     """Arguments of log lines, messages of libraries, and names in the caller's context
     are escaped."""
     conf = cfg.ConfigOpts()
@@ -93,7 +93,7 @@ def test_logs(evil):
 
 @pytest.mark.parametrize('name', sorted(SECRET_PROPERTIES))
 @pytest.mark.parametrize('others', [{}, {'traits_required': ['X']}])
-def test_secret_properties(name, others):
+def test_secret_image_properties_are_left_out_of_records(name, others):
     """A secret property is in no record, and the request can be repeated without it."""
     request, missing_fields = kept_request(
         a_request(image={name: 'the-secret', 'hw_x': 'y', **others})

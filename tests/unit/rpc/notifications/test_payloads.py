@@ -29,7 +29,9 @@ NOW = datetime(2026, 11, 21, 12, 0, 0, 5)
         ({'aggregates': ['b,a']}, ['ab', 'c'], {'aggregates': ['b,a', 'c']}),
     ],
 )
-def test_destination_at_start(before, aggregates, after):
+def test_aggregates_of_prefilters_are_added_to_the_destination(
+    before, aggregates, after
+):
     """Aggregates of prefilters follow the aggregates of the message, which stay
     unchanged."""
     wanted = Destination(aggregates=tuple(map(frozenset, aggregates)))
@@ -80,7 +82,7 @@ def test_versioned_fields_show_no_secret(fields):
     assert 'secret' not in str(payloads.versioned_payload({**EVERYTHING, **fields}))
 
 
-def test_rules():
+def test_only_the_group_rule_known_to_nova_is_sent_as_a_text():
     """The only rule of nova is sent, with the number as a text."""
     group = primitive(
         'InstanceGroup', '1.11', _rules={'max_server_per_host': ' 3', 'x': 'y'}
@@ -94,6 +96,6 @@ def test_rules():
 @pytest.mark.parametrize(
     'part', [None, {}, ' ', 5, [], {'nova_object.name': 'VirtCPUTopology'}]
 )
-def test_a_part_that_is_no_object(part):
+def test_a_malformed_part_of_a_request_has_no_fields(part):
     """A malformed part of a request has no fields."""
     assert data(part) == {}

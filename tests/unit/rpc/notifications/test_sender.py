@@ -32,7 +32,7 @@ class Listener:
             raise KeyError('the first one')
 
 
-def test_sent_in_order_and_to_the_end(caplog):
+def test_notifications_are_sent_in_order_despite_a_failure(caplog):
     """A failed notification is logged, and the rest is sent until the end."""
     listener = Listener()
     listener.listens.set()
@@ -45,7 +45,7 @@ def test_sent_in_order_and_to_the_end(caplog):
     assert 'Cannot send notification scheduler.select_destinations.start' in caplog.text
 
 
-def test_nobody_waits_for_a_bus_that_is_stuck(monkeypatch, caplog):
+def test_excess_notifications_are_dropped_while_the_bus_is_stuck(monkeypatch, caplog):
     """Beyond the maximum number, waiting notifications are dropped with a warning."""
     monkeypatch.setattr(sender, 'MAX_WAITING_NOTIFICATIONS', 2)
     listener = Listener()
@@ -61,7 +61,7 @@ def test_nobody_waits_for_a_bus_that_is_stuck(monkeypatch, caplog):
     notifier.close()
 
 
-def test_requests_of_unknown_origin():
+def test_a_request_of_unknown_origin_has_no_notification():
     """A request without a message has no notification, and starts no thread."""
     notifier = QueuedNotifier(Listener())
     notifier.started(a_request())
@@ -78,13 +78,13 @@ def test_requests_of_unknown_origin():
         ('[notifications]', 'notification_format = both'),
     ],
 )
-def test_silent_unless_a_driver_is_named(tmp_path, lines):
+def test_no_notifier_is_made_without_a_driver_or_with_noop(tmp_path, lines):
     """The default driver is noop: no notifier is made, in no format."""
     conf = a_conf(tmp_path, *lines)
     assert make_notifier(conf, loading.service_settings(conf)) is None
 
 
-def test_a_bad_url_is_not_shown(tmp_path):
+def test_a_bad_url_of_notifications_is_not_shown_in_the_error(tmp_path):
     """The error has the option and not the value."""
     section = '[oslo_messaging_notifications]'
     conf = a_conf(

@@ -82,7 +82,7 @@ SEGMENTS = 'query_placement_for_routed_network_aggregates'
         ({'a', 'b'}, roots('node-c'), 'in Placement alone: 1 (c of agg)'),
     ],
 )
-def test_members(hosts, members, expected):
+def test_differing_members_are_found_in_both_directions(hosts, members, expected):
     """Each difference is found in both directions. Providers of no host are ignored."""
     found, text = said(ZONE, hosts, members)
     assert found == ([('error', ZONES)] if expected else FINE)
@@ -123,7 +123,9 @@ def test_members(hosts, members, expected):
         ),
     ],
 )
-def test_who_asks_for_the_aggregate(metadata, settings, expected):
+def test_a_difference_is_an_error_if_an_option_needs_the_aggregate(
+    metadata, settings, expected
+):
     """A difference is an error if an enabled option makes Placement use the
     aggregate."""
     for members in ({}, roots('node-a', 'node-b')):
@@ -131,7 +133,7 @@ def test_who_asks_for_the_aggregate(metadata, settings, expected):
         assert found == expected
 
 
-def test_aggregates_of_neutron():
+def test_aggregates_of_neutron_segments_are_recognised():
     """Aggregates of segments are recognised by the names from Neutron."""
     name = 'Neutron segment id 7b4e'
     assert said({}, {'a'}, {}, name)[0] == [('warning', 'other aggregates')]
@@ -139,7 +141,7 @@ def test_aggregates_of_neutron():
     assert found == [('error', f'[scheduler] {SEGMENTS}')]
 
 
-def test_who_mends_it():
+def test_a_finding_names_the_command_to_correct_the_members():
     """nova-manage adds members and removes no member."""
     _, missing = said(ZONE, {'a'}, {})
     _, foreign = said(ZONE, set(), roots('node-a'))
@@ -156,20 +158,22 @@ def test_who_mends_it():
         ({'a'}, {}, EVERY - {'node-a'}, 'hosts without a provider'),
     ],
 )
-def test_hosts_that_cannot_be_members(hosts, of_hosts, providers, subject):
+def test_a_host_that_cannot_be_a_member_is_a_warning(
+    hosts, of_hosts, providers, subject
+):
     """Hosts without a cell, node or provider are found apart, each with a remedy."""
     found, text = said(ZONE, hosts, {}, providers=providers, **of_hosts)
     assert found == [('warning', subject)]
     assert text.startswith(f'1 ({", ".join(hosts)}): ')
 
 
-def test_hosts_that_are_not_compared():
+def test_hosts_in_unread_and_disabled_cells_are_not_compared():
     """Hosts in disabled cells and in cells without an answer are not compared."""
     found, _ = said(ZONE, {'far', 'off'}, {}, unread={'far'}, disabled={'off'})
     assert found == [('note', 'hosts of other cells'), *FINE]
 
 
-def test_hosts_of_several_compute_nodes():
+def test_each_compute_node_of_a_host_must_be_a_member():
     """Each node is a member. nova-manage ends at a host with several nodes."""
     both = roots('node-1', 'node-2')
     assert said(ZONE, {'ironic'}, both)[0] == FINE
@@ -179,7 +183,7 @@ def test_hosts_of_several_compute_nodes():
     assert said(ZONE, {'ironic'}, both | roots('node-a'))[0] == [('error', ZONES)]
 
 
-def test_many_hosts():
+def test_a_finding_counts_all_hosts_and_names_a_few():
     """A finding counts all hosts and names a few. Without a missing member, Placement
     is not asked for all providers."""
     nodes = {f'h{number:02}': {f'node-{number}'} for number in range(12)}

@@ -133,7 +133,7 @@ def subjects_of(findings):
         ),
     ],
 )
-def test_names(load, text, found):
+def test_unknown_ignored_and_deprecated_options_are_found(load, text, found):
     """Unknown names in groups of the scheduler are found; options of other services are
     counted."""
     _, written = load(text)
@@ -167,7 +167,9 @@ def test_names(load, text, found):
         ),
     ],
 )
-def test_values(load, text, subject, why):
+def test_an_invalid_value_is_found_and_replaced_by_the_default(
+    load, text, subject, why
+):
     """An invalid value is found for options of all libraries, and replaced by the
     default."""
     conf, written = load(text)
@@ -187,7 +189,7 @@ def test_values(load, text, subject, why):
         ('5', 'a=1, b', ['metrics_weight_setting', '[DEFAULT] service_down_time']),
     ],
 )
-def test_values_together(load, down_time, metrics, subjects):
+def test_ignored_and_corrected_values_are_found(load, down_time, metrics, subjects):
     """Ignored and corrected values are found."""
     text = f'[DEFAULT]\nservice_down_time = {down_time}\n[metrics]\nweight_setting = {metrics}'
     conf, written = load(text)
@@ -204,7 +206,7 @@ def test_values_together(load, down_time, metrics, subjects):
         ('[DEFAULT]\ndebug = perhaps secret\npassword = secret', 'perhaps ***'),
     ],
 )
-def test_what_ends_the_reading(load, text, why):
+def test_the_error_of_an_unreadable_file_shows_no_secret(load, text, why):
     """An error does not quote the broken line or value, which may be a password."""
     with pytest.raises(options.UnreadableFile) as caught:
         load(text)
@@ -212,7 +214,7 @@ def test_what_ends_the_reading(load, text, why):
     assert 'secret' not in str(caught.value)
 
 
-def test_folders_come_after_files(tmp_path):
+def test_named_folders_are_read_after_named_files(tmp_path):
     """As in the daemon, the last value counts."""
     file = tmp_path / 'nova.conf'
     folder = tmp_path / 'nova.conf.d'
@@ -225,7 +227,9 @@ def test_folders_come_after_files(tmp_path):
     assert conf.scheduler.max_attempts == 3
 
 
-def test_folders_of_the_daemon(tmp_path, monkeypatch):
+def test_default_folders_of_the_daemon_are_read_before_named_files(
+    tmp_path, monkeypatch
+):
     """The daemon's default folders are read before named files, and their values are
     checked."""
     monkeypatch.setenv('HOME', str(tmp_path))
@@ -272,7 +276,7 @@ CALM = '[novasched]\nin_flight_timeout = 0\n'
         ),
     ],
 )
-def test_differences(read, text, found):
+def test_options_with_another_meaning_than_in_nova_are_found(read, text, found):
     """A finding for each option with another meaning than in nova-scheduler."""
     assert subjects_of(differences.check_differences(read(text))) == found
 
@@ -301,7 +305,7 @@ def test_differences(read, text, found):
         ),
     ],
 )
-def test_options_of_others(load, text, found):
+def test_options_of_other_services_with_an_effect_are_found(load, text, found):
     """A finding for each enabled option of another service with an effect on a
     scheduler's choice."""
     conf, written = load(text)
@@ -309,7 +313,7 @@ def test_options_of_others(load, text, found):
     assert subjects_of(findings) == found
 
 
-def test_plugins(read, tmp_path, monkeypatch):
+def test_a_plugin_that_fails_is_found_with_the_reason(read, tmp_path, monkeypatch):
     """Each plugin is loaded alone, and a failure has its reason. After a plugin that
     exits, the check goes on."""
     (tmp_path / 'leaving.py').write_text('import sys\nsys.exit(3)\n')
@@ -343,7 +347,9 @@ def test_plugins(read, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(('there', 'level'), [(True, 'ok'), (False, 'error')])
-def test_libraries_for_traces(read, monkeypatch, there, level):
+def test_libraries_for_traces_are_required_if_traces_are_enabled(
+    read, monkeypatch, there, level
+):
     """If traces are enabled, missing libraries are an error with the command to install
     them."""
     if not there:
@@ -356,7 +362,7 @@ def test_libraries_for_traces(read, monkeypatch, there, level):
     assert 'Kraken77' not in last.text
 
 
-def test_the_page(read):
+def test_the_page_needs_metrics_bind(read):
     """The page needs metrics_bind."""
     assert [*inspection.check_page(read(''))] == []
     for bind, level in (('', 'error'), ('metrics_bind = 127.0.0.1:9105', 'ok')):
@@ -368,7 +374,7 @@ def a_finding(text):
     return Finding(Level.OK, 'subject', text)
 
 
-def test_answers():
+def test_findings_keep_the_order_despite_timeouts_and_failures():
     """Findings keep the order of the questions. Timeouts and failures add errors."""
     forever = threading.Event()
 

@@ -65,7 +65,7 @@ ALL_OFF = Settings(query_placement_for_availability_zone=False)
         ),
     ],
 )
-def test_inexact_matches(metadata, expected):
+def test_inexact_matches_of_metadata_are_found(metadata, expected):
     """Metadata is found if it matches without regard to case and trailing blanks, and
     not exactly, and if a prefilter is enabled that reads the metadata."""
     rows = []

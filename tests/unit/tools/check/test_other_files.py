@@ -70,7 +70,9 @@ FILTERS = '[filter_scheduler]\navailable_filters = {}\n'
         ('', f'[scheduler]\n{SECRET} = {SECRET}', ''),
     ],
 )
-def test_what_would_be_lost(beside, ours, theirs, lost):
+def test_nova_scheduler_options_that_novasched_misses_are_named(
+    beside, ours, theirs, lost
+):
     """The finding names options of a scheduler with a different value in the files of
     novasched."""
     for path, name, argument in (
@@ -86,7 +88,7 @@ def test_what_would_be_lost(beside, ours, theirs, lost):
         assert SECRET not in text
 
 
-def test_files_that_are_read(beside):
+def test_files_that_novasched_reads_have_no_finding(beside):
     """Files of novasched, and missing files, have no finding."""
     theirs = {CONF: '[scheduler]\nmax_attempts = 5'}
     assert beside('', {}) == []
@@ -94,7 +96,7 @@ def test_files_that_are_read(beside):
     assert beside('', {f'{FOLDER}/a.txt': 'x'}, further=theirs) == []
 
 
-def test_links(tmp_path):
+def test_the_folder_of_a_link_counts_instead_of_the_target_folder(tmp_path):
     """The folder of a link counts, not the folder of the link's target."""
     place = tmp_path / 'etc'
     place.mkdir()
@@ -111,7 +113,7 @@ def test_links(tmp_path):
     assert [*check_nova_scheduler_files(read, {}, {})] == []
 
 
-def test_a_file_that_cannot_be_read(beside):
+def test_an_unreadable_file_is_a_warning_without_the_broken_line(beside):
     """The finding does not quote the broken line."""
     [(level, _, text)] = beside('', {CONF: SECRET})
     assert level == 'warning'
@@ -157,7 +159,7 @@ URL = '[placement_database]\nconnection = {}://placement:x@db/placement\n'
         (f'{ONCE}[workarounds]\noptimize_for_wide_provider_trees = no', ''),
     ],
 )
-def test_options_of_placement(tmp_path, text, found):
+def test_unsuitable_options_of_placement_are_found(tmp_path, text, found):
     """Options with too few or unusable candidates are found; the last value counts."""
     path = tmp_path / 'placement.conf'
     path.write_text(text)
@@ -166,7 +168,7 @@ def test_options_of_placement(tmp_path, text, found):
     assert lines == ([found] if found else [f'ok {path}'])
 
 
-def test_placement_conf_is_elsewhere(tmp_path, monkeypatch):
+def test_without_a_readable_placement_conf_the_options_are_named(tmp_path, monkeypatch):
     """Without a readable placement.conf, the finding names the options to check on
     Placement's machine."""
     monkeypatch.setenv('HOME', str(tmp_path))
@@ -182,7 +184,7 @@ def test_placement_conf_is_elsewhere(tmp_path, monkeypatch):
         assert SECRET not in found.text
 
 
-def test_placement_conf_that_is_named(tmp_path):
+def test_a_missing_placement_conf_on_the_command_line_is_an_error(tmp_path):
     """A named file that does not exist is an error of the command line."""
     with pytest.raises(options.NoFile):
         list(check_placement_conf([str(tmp_path / 'none')], Settings()))

@@ -45,7 +45,7 @@ def a_shadow(*hosts, offered=None, **settings):
     return Shadow(driver, seed=1)
 
 
-def test_nothing_is_claimed_and_nothing_remembered():
+def test_a_shadow_decision_makes_no_claim():
     """A repeated request gets the same answer, and claims nothing."""
     shadow = a_shadow(A, B)
     assert [shadow.decide(a_request()).hosts for _ in range(3)] == [('a',)] * 3
@@ -91,14 +91,16 @@ def test_nothing_is_claimed_and_nothing_remembered():
         ),
     ],
 )
-def test_why(recorded, request_, difference):
+def test_a_difference_has_the_first_reason_against_the_host(
+    recorded, request_, difference
+):
     """The difference has the first reason against the recorded host."""
     decision = a_shadow(*HOSTS, offered=(A, B, TWIN, BUSY)).decide(request_)
     found = compare(recorded, decision)
     assert (found and (found.recorded, found.ours, found.why)) == difference
 
 
-def test_no_candidate():
+def test_a_refusal_by_placement_is_the_reason_of_the_difference():
     """A refusal by Placement is the reason of the difference."""
     shadow = a_shadow(A)
     shadow.driver.deps.placement.free.by_provider.clear()
@@ -125,7 +127,7 @@ FAILED = ComparedRequest(5, failure='away')
 RESULTS = [SAME, DIFFERENT, HALF, UNKNOWN, FAILED]
 
 
-def test_counts():
+def test_each_request_counts_as_compared_unknown_or_failed():
     """Each request counts once as compared, unknown or failed. Results are the same
     without a difference or a failure."""
     assert count_results(RESULTS) == {
@@ -141,7 +143,7 @@ def test_counts():
     assert not is_same([FAILED])
 
 
-def test_reports():
+def test_reports_have_a_reason_for_each_different_answer():
     """The table has a row with a reason for each request without the same answer, and
     names missing fields. JSON has all requests."""
     lines = as_table(RESULTS).splitlines()

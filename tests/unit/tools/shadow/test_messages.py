@@ -89,7 +89,7 @@ FORMS = {
 
 @pytest.mark.parametrize('form', FORMS)
 @pytest.mark.parametrize('spec', SPECS.values(), ids=SPECS)
-def test_recorded_calls(spec, form):
+def test_a_rebuilt_request_has_the_fields_of_the_call(spec, form):
     """A rebuilt request has the fields of the call, including devices and flavor."""
     payload, told = FORMS[form]
     call = called(spec)
@@ -130,7 +130,7 @@ def test_recorded_calls(spec, form):
         ),
     ],
 )
-def test_what_is_not_told(fields, routed, missing_fields):
+def test_fields_that_a_notification_lacks_are_named(fields, routed, missing_fields):
     """Missing fields are named: a few in versioned notifications, many in legacy
     ones."""
     spec = {**BOOT, **fields}
@@ -147,7 +147,7 @@ MOVE = {'requested_destination': primitive('Destination', '1.4', cell=CELL)}
 
 
 @pytest.mark.parametrize(('fields', 'servers'), [({}, 3), (MOVE, 1)])
-def test_how_many(fields, servers):
+def test_a_rebuilt_request_has_a_uuid_for_each_instance(fields, servers):
     """Each instance has its own UUID. A move is for one instance."""
     fields = {'num_instances': 3, **fields}
     found, _ = rebuild_request(payloads.versioned_payload({**BOOT, **fields}), CALLER)
@@ -156,7 +156,7 @@ def test_how_many(fields, servers):
 
 
 @pytest.mark.parametrize('form', FORMS)
-def test_what_was_saved(form):
+def test_missing_fields_come_from_the_saved_request(form):
     """The saved request provides is_bfv, and the fields missing in legacy
     notifications."""
     saved = {
@@ -187,7 +187,7 @@ def test_what_was_saved(form):
         {DATA: {'flavor': {'nova_object.name': 'CakePayload', DATA: {}}}},
     ],
 )
-def test_what_is_no_payload(payload):
+def test_an_unreadable_payload_raises_bad_request(payload):
     """An unreadable payload raises BadRequest."""
     with pytest.raises(BadRequest):
         rebuild_request(payload, CALLER)
@@ -241,14 +241,14 @@ DICT = {'result': [{'host': 'a', 'nodename': 'n', 'limits': {}}], 'failure': Non
 @pytest.mark.parametrize(
     ('reply', 'hosts'), [(REFUSAL, ()), (CRASH, None), (DICT, ('a',))]
 )
-def test_other_replies(reply, hosts):
+def test_refusals_and_dicts_are_answers_and_crashes_are_not(reply, hosts):
     """A refusal is an answer, a crash is not. Releases before Queens reply with
     dicts."""
     [found] = read([line(CALL, reply)])
     assert found.hosts == hosts
 
 
-def test_what_is_no_recording():
+def test_an_unreadable_line_is_reported_and_later_lines_are_read():
     """An unreadable line is reported with its number, and later lines are read."""
     no_arguments = line({'method': 'select_destinations'})
     no_reply = line(CALL, {'result': 3})
@@ -258,7 +258,7 @@ def test_what_is_no_recording():
         assert (first.line, second.line) == (1, 4)
 
 
-def test_the_caller_for_plugins():
+def test_plugins_see_the_roles_of_the_caller_without_the_token():
     """Plugins see the roles of the recorded caller, and not the token."""
     roles = {'_context_auth_token': TOKEN, '_context_roles': ['member']}
     [recorded] = read([line({**CALL, **roles})])

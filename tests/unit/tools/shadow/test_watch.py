@@ -124,7 +124,7 @@ def test_a_refusal_is_told_by_the_conductor(bus):
     assert 'not in notifications: is_bfv' in row.unknown
 
 
-def test_without_an_end(bus):
+def test_a_request_without_an_end_is_settled_after_the_patience(bus):
     """Without an end, the request has no row until its patience ends. Then a claim is a
     placement, and no claim is a refusal."""
     bus.selects('start', 's', request='refused', ignore_hosts=['a', 'b'])
@@ -138,7 +138,7 @@ def test_without_an_end(bus):
     assert (placed.compared, placed.hosts) == (True, ('a',))
 
 
-def test_several_servers(bus):
+def test_hosts_of_several_instances_come_from_claims_and_computes(bus):
     """Start and end name two servers, which may have swapped hosts. A third server is
     known by its compute, or stays unknown."""
     bus.selects('start', 's', count=2)
@@ -166,7 +166,7 @@ def test_several_servers(bus):
     assert bus.watch.rows[1].unknown == 'the hosts of 2 of 3 servers are known'
 
 
-def test_the_compute_tells_if_placement_cannot(bus):
+def test_the_compute_names_the_host_if_placement_cannot(bus):
     """A provider in no cell is no host. If Placement does not answer, the request has
     failed."""
     bus.selects('start', 's')
@@ -225,7 +225,9 @@ def test_the_compute_tells_if_placement_cannot(bus):
         ((FULL, AMOUNTS), (), {}, None, ()),
     ],
 )
-def test_differences_that_do_not_count(bus, claims, before, asked, unknown, missing):
+def test_a_difference_from_incomplete_data_does_not_count(
+    bus, claims, before, asked, unknown, missing
+):
     """A difference does not count if the request or the claim is incomplete; the row
     says why."""
     host, amounts = claims
@@ -243,7 +245,7 @@ def test_differences_that_do_not_count(bus, claims, before, asked, unknown, miss
 @pytest.mark.parametrize(
     'payload', [{}, {'nova_object.data': None}, {'request_spec': 3}]
 )
-def test_not_novas(bus, payload):
+def test_unreadable_payloads_are_ignored(bus, payload):
     """Unreadable payloads are ignored."""
     for phase in ('start', 'end'):
         bus.says(f'scheduler.select_destinations.{phase}', payload)
@@ -262,6 +264,6 @@ def test_not_novas(bus, payload):
         ({}, {}, None),
     ],
 )
-def test_the_host_of_a_claim(now, before, host):
+def test_the_host_of_a_claim_is_the_only_new_host(now, before, host):
     """The new host, if there is exactly one."""
     assert ObservedClaim(now).host(ObservedClaim(before)) == host

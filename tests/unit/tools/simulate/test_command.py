@@ -97,7 +97,7 @@ def status_of(command):
         ('sandbox --nonsense', 'unrecognized arguments: --nonsense'),
     ],
 )
-def test_arguments_that_do_not_go(capsys, command, why):
+def test_invalid_arguments_give_an_error_line_and_status_2(capsys, command, why):
     """An error is one line, and the status is 2."""
     assert status_of(command) == 2
     output, error = capsys.readouterr()
@@ -122,7 +122,9 @@ def test_arguments_that_do_not_go(capsys, command, why):
         ('replay f --compare nowhere.conf', 'nowhere.conf: not found'),
     ],
 )
-def test_what_cannot_be_done(capsys, tmp_path, arguments, why):
+def test_an_impossible_simulation_gives_an_error_and_status_1(
+    capsys, tmp_path, arguments, why
+):
     """An error is one line, and the status is 1."""
     assert status_of(f'simulate {arguments} --config-dir {tmp_path}') == 1
     said = capsys.readouterr().err
@@ -130,7 +132,7 @@ def test_what_cannot_be_done(capsys, tmp_path, arguments, why):
     assert said.count('\n') == 1
 
 
-def test_without_matplotlib(capsys, monkeypatch):
+def test_a_plot_without_matplotlib_names_the_install_command(capsys, monkeypatch):
     """Only plots need matplotlib, and the error has the command to install it."""
     monkeypatch.delitem(sys.modules, 'novasched.tools.simulate.plot', raising=False)
     monkeypatch.setitem(sys.modules, 'matplotlib', None)
@@ -160,7 +162,7 @@ def conf(tmp_path):
         ('DEFAULT.default_availability_zone=z', 'default_availability_zone', 'z'),
     ],
 )
-def test_an_option(conf, text, field, value):
+def test_a_changed_option_gets_a_value_of_the_right_type(conf, text, field, value):
     """An option gets the value in its own type. nova-api's option for PCI aliases keeps
     all values."""
     simulation.change_options(conf, [text])
@@ -191,7 +193,7 @@ def test_an_option(conf, text, field, value):
         ),
     ],
 )
-def test_what_cannot_be(conf, text, why):
+def test_an_invalid_change_of_an_option_is_named_in_the_error(conf, text, why):
     """The error names the option in one line."""
     with pytest.raises(ConfigError) as found:
         simulation.change_options(conf, [text])
@@ -219,7 +221,7 @@ MAGIC = {'png': b'\x89PNG', 'svg': b'<?xml', 'pdf': b'%PDF'}
 
 
 @pytest.mark.parametrize('kind', MAGIC)
-def test_a_picture(tmp_path, kind):
+def test_a_plot_has_the_format_of_the_suffix_and_is_repeatable(tmp_path, kind):
     """A plot has the format of its suffix, and is the same each time. A folder of that
     name is an error."""
     pictures = []

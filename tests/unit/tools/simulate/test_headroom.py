@@ -58,7 +58,7 @@ def a_zone_simulator(hosts):
         ({'a1': (512, 1)}, {'a': (1, 1, 0)}),
     ],
 )
-def test_headroom(free, expected):
+def test_headroom_counts_probes_after_the_loss_of_the_fullest_host(free, expected):
     """Servers may move to another zone, the probe may not. The simulator is unchanged
     at the end."""
     hosts = [a_zone_host(name, *each) for name, each in free.items()]
@@ -102,7 +102,7 @@ def test_affinity_groups_are_left_out():
 ROOMS = [Headroom('b "x"', 'b1', 4, 2, 0), Headroom('a', 'a1', 2, 0, 7)]
 
 
-def test_what_prometheus_reads():
+def test_prometheus_reads_the_headroom_of_each_zone():
     """A number for each zone: servers that fit, or servers without a place as a
     negative number."""
     text = headroom.as_prometheus('zone', 'm1.large', ROOMS)
@@ -115,7 +115,7 @@ def test_what_prometheus_reads():
     ]
 
 
-def test_for_people_and_machines():
+def test_text_and_json_show_the_headroom_of_each_zone():
     text = headroom.as_text('zone', 'm1.large', ROOMS)
     assert 'm1.large that fit then' in text.splitlines()[1]
     assert [row.split()[-2] for row in text.splitlines()[3:5]] == ['0', '7']

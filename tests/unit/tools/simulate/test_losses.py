@@ -58,7 +58,7 @@ def read(spec, settings=None, groups=(), group_members=()):
     return found.request
 
 
-def test_the_request_of_an_evacuation():
+def test_an_evacuation_request_is_rebuilt_from_the_saved_request():
     """nova's saved request for the single server, in its cell, without forced hosts and
     retries."""
     spec = a_spec(
@@ -73,7 +73,7 @@ def test_the_request_of_an_evacuation():
     assert request.request_id is None
 
 
-def test_its_devices_are_asked_of_placement():
+def test_devices_of_an_evacuation_become_request_groups():
     """With [filter_scheduler] pci_in_placement, devices are request groups."""
     device = primitive(
         'InstancePCIRequest',
@@ -92,7 +92,7 @@ def test_its_devices_are_asked_of_placement():
     assert group.resources == {'CUSTOM_PCI_1_2': 1}
 
 
-def test_its_group():
+def test_an_evacuation_request_has_the_present_group_members():
     """A server group has its present members. A deleted group is dropped."""
     group = primitive(
         'InstanceGroup', '1.11', uuid='g', policy='affinity', members=None, hosts=None
@@ -130,7 +130,7 @@ CYBORG = {
         ),
     ],
 )
-def test_what_is_not_known(spec, why):
+def test_a_missing_or_unusable_saved_request_has_a_reason(spec, why):
     assert why in read(spec)
 
 
@@ -153,7 +153,7 @@ HOSTS = [
         (['zone=a'], None),
     ],
 )
-def test_what_is_lost(wanted, names):
+def test_lost_hosts_are_named_by_host_zone_or_aggregate(wanted, names):
     if names is None:
         with pytest.raises(Unusable, match='has hosts'):
             losses.named(wanted, HOSTS, 'nova')
@@ -194,7 +194,7 @@ Not known: 1: nova has no request
 1 servers are paused: nova evacuates none in that state."""
 
 
-def test_one_loss():
+def test_reports_of_a_loss_show_the_move_of_each_instance():
     """The table and the JSON report."""
     assert losses.lost_as_text(LOSS, HOSTS) == TEXT
 
@@ -213,7 +213,7 @@ def test_one_loss():
     ]
 
 
-def test_many_losses():
+def test_reports_of_many_losses_have_the_worst_loss_first():
     """The reports have the worst loss first, and count losses without consequences."""
     found = [LOSS, replace(LOSS, name='host=b', outcomes=LOSS.outcomes[:2])]
     text = losses.worst_as_text('host', found)
@@ -227,7 +227,7 @@ def test_many_losses():
 
 
 @pytest.mark.parametrize('is_terminal', [True, False])
-def test_progress(monkeypatch, is_terminal):
+def test_only_a_terminal_shows_progress(monkeypatch, is_terminal):
     """A terminal shows a bar; a file gets no output."""
     file = io.StringIO()
     file.isatty = lambda: is_terminal

@@ -33,7 +33,7 @@ A = a_host('a', ram=2048, num_io_ops=3)
 B = a_host('b', ram=1100)
 
 
-def test_until_full():
+def test_hosts_are_filled_until_a_refusal_or_the_limit():
     """The emptiest host is filled first, and Placement is asked once. A limit ends a
     run without a refusal."""
     placement = MemoryCandidates({A.uuid: 2048, B.uuid: 1100})
@@ -48,7 +48,7 @@ def test_until_full():
     assert (filled.fit, filled.refused, filled.refusal) == (3, None, None)
 
 
-def test_servers_have_settled():
+def test_a_placed_instance_is_on_the_host_and_no_longer_builds():
     """A placed server is on its host, and no longer builds. A rebuild claims nothing
     and cannot be repeated."""
     simulator = a_simulator([A])
@@ -69,7 +69,7 @@ def test_servers_have_settled():
         until_full(simulator, request, 9)
 
 
-def test_the_same_seed_gives_the_same():
+def test_the_same_seed_gives_the_same_decisions():
     """A seed gives the same hosts, UUIDs and reasons; another seed draws
     differently."""
     hosts = numbered_hosts(9, 'host', ram=4096)
@@ -88,7 +88,7 @@ def test_the_same_seed_gives_the_same():
     assert results != others
 
 
-def test_what_the_limit_keeps():
+def test_a_refusal_counts_the_candidates_beyond_the_limit():
     """A refusal counts the candidates beyond Placement's limit."""
     filled = until_full(
         a_simulator([A, B], max_placement_results=1, max_instances_per_host=2),
@@ -101,7 +101,7 @@ def test_what_the_limit_keeps():
     assert (whole.placed, whole.refused.beyond) == ({'a': 2, 'b': 2}, 0)
 
 
-def test_spread():
+def test_the_spread_counts_touched_and_empty_hosts():
     """Numbers over all hosts. Servers from before do not touch a host."""
     hosts = [
         a_host('a', ram=0, total_usable_ram_mb=100, num_instances=3),
@@ -134,7 +134,7 @@ def runs(entries=ENTRIES):
     return results
 
 
-def test_two_configurations():
+def test_each_configuration_replays_on_separate_hosts():
     """One configuration spreads, the other packs. Each starts with its own hosts."""
     spread, packed = runs()
     assert spread.answers == [('a',), ('b',), ('c',), ('a',)]
@@ -145,7 +145,7 @@ def test_two_configurations():
     assert packed.spread.fullest_share == 1.0
 
 
-def test_refusals():
+def test_refusals_are_counted_by_headline_or_error():
     """Refusals are counted by headline, undecided requests by error."""
     odd = a_request(extra_specs={'hw:cpu_policy': 'odd'})
     many = a_request(count=13)
@@ -156,7 +156,7 @@ def test_refusals():
     assert set(run.refusals.values()) == {1, 2}
 
 
-def test_groups_of_the_past():
+def test_a_group_drops_the_recorded_hosts_of_replayed_instances():
     """A request keeps the present hosts of its group, without recorded hosts of
     replayed servers."""
     past = defaultdict(set)
@@ -187,7 +187,7 @@ TABLE = """\
 """
 
 
-def test_reports():
+def test_replay_reports_show_each_run_and_skipped_requests():
     """The table has a column for each run and notes below; the JSON has each answer."""
     skipped = Counter({'not kept: retry': 2})
     entries = Entries(ENTRIES, skipped, ['line 7: no pair of request and reply'])

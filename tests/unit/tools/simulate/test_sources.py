@@ -53,7 +53,7 @@ def decisions(tmp_path):
     return tmp_path / 'decisions'
 
 
-def test_recorded_messages(recorded):
+def test_a_cut_line_is_reported_and_the_other_line_is_read(recorded):
     """A cut line is reported, and the other line is read."""
     found = sources.entries(str(recorded), SETTINGS)
     assert len(found.requests) == 1
@@ -68,14 +68,14 @@ def test_recorded_messages(recorded):
         (':9', 'no request in line 9'),
     ],
 )
-def test_a_line(recorded, number, why):
+def test_a_recorded_request_is_found_by_line_number(recorded, number, why):
     """A line is named by number, or the first request counts."""
     assert sources.numbered(f'{recorded}:1') == sources.numbered(str(recorded))
     with pytest.raises(Unusable, match=why):
         sources.numbered(f'{recorded}{number}')
 
 
-def test_decisions(decisions):
+def test_only_complete_decision_records_are_repeated(decisions):
     """Complete records are repeated, and records without their large group are counted.
     A cut file cannot be read."""
     found = sources.entries(str(decisions), SETTINGS)
@@ -119,7 +119,7 @@ def test_a_damaged_record_is_skipped(decisions):
         (b'{}\n', 'line 1: no pair of request and reply'),
     ],
 )
-def test_nothing_to_use(tmp_path, content, why):
+def test_an_unusable_file_is_an_error_with_a_reason(tmp_path, content, why):
     """The error has the reason in one line."""
     if content is not None:
         (tmp_path / 'file').write_bytes(content)
@@ -154,7 +154,7 @@ def kept(request, key=None):
 
 
 @pytest.mark.parametrize('volume', [False, True])
-def test_what_is_kept_is_enough(volume):
+def test_a_request_rebuilt_from_a_record_equals_the_original(volume):
     """The rebuilt request equals the original, with the NUMA cells of the flavor."""
     image = Image(
         'an image', disk_format='qcow2', properties={'hw_architecture': 'x86_64'}
@@ -165,7 +165,7 @@ def test_what_is_kept_is_enough(volume):
 
 
 @pytest.mark.parametrize('case', CALLS)
-def test_recorded_requests_are_kept(case):
+def test_a_record_of_any_recorded_call_gives_the_request_back(case):
     """A record of any operation, read from a file, gives the request back, except for
     fields without an effect on a decision."""
     request = decode.request(versions.read(decoded(CALLS[case]['args'])), CONTEXT)
@@ -194,7 +194,7 @@ MANY_NETWORKS = replace(REQUEST, requested_networks=(RequestedNetwork('n' * 36),
         ),
     ],
 )
-def test_what_is_not_enough(record, routed, why):
+def test_a_missing_field_with_an_effect_on_decisions_is_named(record, routed, why):
     """A missing field is named, unless no decision depends on it."""
     settings = replace(SETTINGS, query_placement_for_routed_network_aggregates=routed)
     found = sources.rebuilt(record, settings)

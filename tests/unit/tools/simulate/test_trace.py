@@ -98,7 +98,7 @@ def boots(number, **fields):
         ({'flavor': 'gpu', 'count': 3}, 3),
     ],
 )
-def test_until_full(play, entry, fit):
+def test_a_trace_places_as_many_instances_as_the_hosts_hold(play, entry, fit):
     """As many servers fit as the described hosts have room for."""
     said = json.loads(play(*boots(20, **entry), arguments=['--format', 'json']).out)
     [setting] = said['settings']
@@ -116,7 +116,7 @@ def test_until_full(play, entry, fit):
         {'vcpus': 1, 'memory_mb': 64, 'group': 'one on each host'},
     ],
 )
-def test_deleted_servers_make_room(play, entry):
+def test_deleted_instances_make_room_for_as_many_instances(play, entry):
     """After the end of all servers, as many fit as before."""
     entries = [
         *boots(20, **entry, lifetime=10),
@@ -130,7 +130,7 @@ def test_deleted_servers_make_room(play, entry):
     assert first['stranded'] == last['stranded']
 
 
-def test_what_is_stranded(play):
+def test_vcpus_that_no_usual_guest_can_use_are_stranded(play):
     """Two guests of half the memory fill a plain host, whose vCPUs no usual guest can
     use then."""
     entries = boots(12, flavor='half')
@@ -145,7 +145,7 @@ def test_what_is_stranded(play):
     assert stranded['by'] == {'MEMORY_MB': stranded['amount']}
 
 
-def test_settings_beside_each_other(play, tmp_path):
+def test_each_setting_plays_on_separate_hosts(play, tmp_path):
     """Each setting plays on hosts of its own, and the picture has a line for each."""
     stacking = 'filter_scheduler.ram_weight_multiplier=-1'
     picture = tmp_path / 'loads.svg'
@@ -168,7 +168,7 @@ def test_settings_beside_each_other(play, tmp_path):
         ('{"at": 0, "flavor": "none"}', 'there is no flavor of the id or name none'),
     ],
 )
-def test_what_cannot_be_played(play, line, why):
+def test_an_invalid_trace_gives_an_error_line_and_status_1(play, line, why):
     """An error is one line, and the status is 1."""
     said = play(line, status=1).err
     assert why in said

@@ -86,7 +86,7 @@ def fill(simulator, number):
 
 
 @pytest.mark.parametrize('number', [1, 2, 4, 8])
-def test_as_many_as_fit(simulator, number):
+def test_as_many_guests_with_devices_are_placed_as_fit(simulator, number):
     placed, refused = fill(simulator, number)
     for host, count in HOSTS.items():
         assert placed[host] == count // number
@@ -127,7 +127,7 @@ def near_host(name):
     return a_host(name, uuid=a_uuid(name), numa=lambda: cells, pci=lambda: tuple(pools))
 
 
-def test_all_that_fit_near_the_guest():
+def test_guests_with_near_devices_fill_all_cells_and_devices():
     """Guests of one NUMA cell with two devices of the same cell fill all cells and
     devices."""
     simulator = simulator_of(
@@ -156,7 +156,7 @@ def test_all_that_fit_near_the_guest():
 
 
 @pytest.mark.parametrize('name', FIRST_CELLS_FULL)
-def test_a_host_whose_first_cells_are_full(name):
+def test_guests_near_free_cells_are_counted_if_first_cells_are_full(name):
     """Guests near the free cells of a host are counted."""
     case = FIRST_CELLS_FULL[name]
     simulator = simulator_of(
@@ -175,7 +175,7 @@ def test_a_host_whose_first_cells_are_full(name):
 
 
 @pytest.mark.parametrize('number', [1, 3, 4])
-def test_pinned_guests(simulator, number):
+def test_pinned_guests_with_devices_fill_all_hosts(simulator, number):
     """A guest with pinned CPUs has two queries: hosts may report its CPUs as PCPU or as
     VCPU."""
     request = with_devices(number)
@@ -198,7 +198,7 @@ def test_pinned_guests(simulator, number):
     assert decided.full
 
 
-def test_a_device_that_is_only_free_in_placement():
+def test_a_device_free_only_in_placement_is_not_chosen():
     """A device that Placement counts as free, but nova-compute does not, is not
     interchangeable with the other devices."""
     root, *devices = near_providers('a')
