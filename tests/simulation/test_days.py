@@ -7,7 +7,7 @@ import sys
 
 from tests.simulation.script import Action, script_of, shortened
 
-SECONDS = 40
+SECONDS = 20
 
 
 def run(*arguments):

@@ -40,7 +40,9 @@ FRESH_FROM_MEMORY = Basis(
         (End.UNAVAILABLE, False, True, FRESH_FROM_MEMORY),
     ],
 )
-def test_next_basis(end, was_released, may_wait, expected):
+def test_the_end_of_a_try_decides_the_basis_of_the_next_try(
+    end, was_released, may_wait, expected
+):
     """Each row of the table in the module's docstring."""
     decision = Decision(a_request(), seed=0, began=0.0, ended=1.0)
     outcome = Outcome(end, decision)
@@ -51,7 +53,7 @@ def test_next_basis(end, was_released, may_wait, expected):
 
 
 @pytest.mark.parametrize('end', End)
-def test_only_an_answer_ends_the_tries(end):
+def test_only_placed_and_failed_requests_end_the_tries(end):
     """A request that others have released a choice for, and that may wait, is answered
     only where a further try cannot change the answer."""
     decision = Decision(a_request(), seed=0, began=0.0, ended=1.0)

@@ -145,7 +145,7 @@ def test_a_plain_boot_enters_few_functions(unchecked_scopes):
     check(boot_path(placement), IN_MEMORY)
 
 
-def test_a_plain_boot_with_the_client(unchecked_scopes):
+def test_a_boot_with_the_placement_client_enters_few_functions(unchecked_scopes):
     """The client of Placement counts from the query to the adapter, and back. Its
     threads count as well."""
     with closing(a_client()) as client:

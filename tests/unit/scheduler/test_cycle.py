@@ -75,7 +75,9 @@ FAR = a_host('far', ram=8192, cell='cell2')
         ((A, B, C), 4, {}, [['a', 'c'], ['a', 'c'], ['a', 'c'], ['b', 'c']]),
     ],
 )
-def test_hosts_and_alternates(hosts, count, options, answer):
+def test_instances_get_the_best_hosts_and_alternates_of_the_cell(
+    hosts, count, options, answer
+):
     """An instance goes to the best host that earlier instances leave. The alternates
     are the best hosts of its cell without a new instance. Destination and alternates
     have a candidate, and the destination has a claim."""
@@ -97,7 +99,7 @@ def test_hosts_and_alternates(hosts, count, options, answer):
     ('slots', 'count', 'reason'),
     [(0, 1, ''), (1, 3, 'There are not enough hosts available.')],
 )
-def test_a_refusal_leaves_nothing_claimed(slots, count, reason):
+def test_a_refusal_releases_all_claims(slots, count, reason):
     """Without candidates, the reason is empty. With too few hosts, the claims made are
     released."""
     driver = cloud(A, B, slots=slots)
@@ -129,7 +131,7 @@ class BreaksAfterwards(Filter):
 
 
 @pytest.mark.parametrize('plugin', [BreaksAtTheSecond, BreaksAfterwards])
-def test_an_error_leaves_nothing_claimed(plugin):
+def test_an_error_releases_all_claims(plugin):
     """An error releases all claims, even an error in the choice of alternates."""
     driver = cloud(A, B, filters=[plugin])
     with pytest.raises(BadPlugin):
@@ -137,7 +139,7 @@ def test_an_error_leaves_nothing_claimed(plugin):
     assert claimed(driver) == {}
 
 
-def test_without_uuids_nothing_is_claimed():
+def test_a_request_without_uuids_gets_hosts_without_claims():
     """An old caller, which claims without the scheduler, gets a host for each of
     num_instances."""
     driver = cloud(A, B)
@@ -148,7 +150,7 @@ def test_without_uuids_nothing_is_claimed():
     assert claimed(driver) == {}
 
 
-def test_a_rebuild_asks_placement_nothing():
+def test_a_rebuild_needs_no_candidates_and_no_claim():
     """A rebuild checks the host of the instance against the new image, without a
     claim."""
     driver = cloud(A, B, slots=0)
@@ -157,7 +159,7 @@ def test_a_rebuild_asks_placement_nothing():
     assert claimed(driver) == {}
 
 
-def test_a_user_s_hint_of_a_rebuild_has_no_effect(caplog):
+def test_a_rebuild_hint_without_forced_hosts_has_no_effect(caplog):
     """A request with the hint that forces no host is decided like any other: the
     instance gets a claim, and the log has one warning."""
     driver = cloud(A, B)
@@ -188,7 +190,7 @@ APART = a_group('anti-affinity', MEMBERS)
         (2, {'group': APART, 'instance_uuids': None}, [['a'], ['a']]),
     ],
 )
-def test_groups_within_one_request(count, fields, answer):
+def test_group_members_of_the_same_request_count(count, fields, answer):
     """Members of the same request count, if the caller names the instances: every host
     gets a single member, or all members follow the first member. Too few hosts leave no
     claim."""
@@ -201,7 +203,7 @@ def test_groups_within_one_request(count, fields, answer):
         assert ask(driver, count=count, **fields) == answer
 
 
-def test_a_candidate_without_its_host_is_passed_over():
+def test_a_candidate_of_an_unknown_host_is_passed_over():
     """Placement may offer a node that no cell has, or that was deleted."""
     driver = cloud(A, B)
     driver.deps.placement.free.by_provider[a_uuid('gone')] = {'VCPU': 5}
@@ -228,7 +230,7 @@ def test_the_same_seed_gives_the_same_answer():
         (0, 1, []),
     ],
 )
-def test_who_listens_is_told(slots, count, notifications):
+def test_start_and_end_of_a_decision_are_notified(slots, count, notifications):
     """The start is notified after Placement has offered candidates. The end is notified
     when every instance has its host, and names the last instance."""
     notifier = RecordingNotifier()
@@ -289,7 +291,9 @@ class Faster:
         (C, 2, APART, [['a'], ['b']], 0),
     ],
 )
-def test_another_scheduler_was_faster(rival, count, group, answer, given_back):
+def test_a_claim_that_conflicts_with_another_scheduler_is_released(
+    rival, count, group, answer, given_back
+):
     """A claim that does not fit beside the other scheduler's claims is released, and
     another host is chosen."""
     driver = cloud(A, B, C, in_flight_timeout=60.0)
@@ -316,7 +320,7 @@ class AlwaysFaster(Faster):
 
 
 @pytest.mark.parametrize('count', [1, 2])
-def test_other_requests_are_always_faster(caplog, count):
+def test_a_request_is_refused_after_too_many_conflicts(caplog, count):
     """The hosts are ranked a limited number of times. Nothing stays claimed."""
     driver = cloud(A, B, C, in_flight_timeout=60.0)
     AlwaysFaster(driver, None)
@@ -340,7 +344,7 @@ class RefusesTheFirst(CountingPlacement):
         return claim
 
 
-def test_the_second_choice_counts_every_claim_before_it():
+def test_the_choice_after_a_refusal_counts_all_earlier_claims():
     """After a refusal another host is chosen, beside the claims of that moment. The
     claims of other schedulers are judged beside all of these."""
     slots = {A.uuid: 0, B.uuid: 10, C.uuid: 10}
@@ -367,7 +371,7 @@ def test_the_second_choice_counts_every_claim_before_it():
 @pytest.mark.parametrize(
     'rival', [{'host': a_host('unknown')}, {'host': A, 'server': 'server0'}]
 )
-def test_what_is_nobody_elses_is_not_given_back(rival):
+def test_claims_of_the_same_instance_or_unknown_hosts_do_not_conflict(rival):
     """A claim of the same instance is no conflict, nor is a claim on an unknown
     host."""
     driver = cloud(A, B, C, in_flight_timeout=60.0)
@@ -386,7 +390,7 @@ def test_what_is_nobody_elses_is_not_given_back(rival):
     ],
 )
 @pytest.mark.parametrize('is_over', [False, True])
-def test_a_member_that_is_newer_than_the_list_of_the_caller(
+def test_a_group_member_newer_than_the_list_of_the_caller_counts(
     policy, shown_on, answer, is_over
 ):
     """A member is counted that has arrived on its host while the request waited, even
@@ -433,7 +437,9 @@ class SlowToRead(MemoryHosts):
     [('anti-affinity', A, [['b']]), ('affinity', C, [['c']])],
 )
 @pytest.mark.parametrize('is_shown', [True, False])
-def test_a_member_that_comes_while_hosts_are_read(policy, chosen, answer, is_shown):
+def test_a_group_member_claimed_while_hosts_are_read_counts(
+    policy, chosen, answer, is_shown
+):
     """A member of the group that was claimed after the reading of the hosts had begun is
     counted: by its claim, or on the hosts if they show the member already."""
     uuid = a_uuid('newer')
@@ -459,7 +465,7 @@ def test_a_member_that_comes_while_hosts_are_read(policy, chosen, answer, is_sho
     assert ask(driver, group=a_group(policy)) == answer
 
 
-def test_a_decision_says_that_another_was_faster():
+def test_a_decision_records_hosts_lost_to_another_scheduler():
     driver = cloud(A, B, C, in_flight_timeout=60.0)
     Faster(driver, A)
     decision = driver.decide(a_request(group=a_group('anti-affinity')), seed=1)
@@ -484,7 +490,7 @@ for name, rack in ('a1', 'b1', 'c2', 'd3'):
         ('c', 2, a_group('affinity', MEMBERS), ['c', 'c'], 1),
     ],
 )
-def test_another_scheduler_was_faster_in_a_rack(
+def test_a_claim_that_conflicts_in_a_failure_domain_is_released(
     rival, count, group, answer, given_back
 ):
     """A conflict in a rack is resolved like a conflict on a host, although the claims
@@ -506,7 +512,7 @@ def test_another_scheduler_was_faster_in_a_rack(
         (ServerGroupAffinityFilter, 'affinity', 'bcd', {'x': 'b'}),
     ],
 )
-def test_a_group_that_has_changed_when_a_claim_is_refused(
+def test_hosts_are_judged_again_if_a_group_changes_after_a_refusal(
     plugin, policy, slots, places
 ):
     """Another member goes to host b after the claim of the first member is refused. The
@@ -552,7 +558,7 @@ class PlacementWithDevices(MemoryPlacement):
 @pytest.mark.parametrize(
     ('taken', 'device'), [('', '0'), ('0', '1'), ('01', None), ('1', '0')]
 )
-def test_a_device_was_taken_meanwhile(taken, device):
+def test_the_next_device_of_the_kind_is_claimed_after_a_refusal(taken, device):
     """A filter keeps one kind of devices, of which the offer has a candidate for one
     device. After a refused claim on this device, the next device of the kind is
     claimed."""
@@ -618,7 +624,7 @@ class SlowFilter(Filter):
         self.clock.now += 400.0
 
 
-def test_the_limit_of_claims_begins_with_the_first_claim():
+def test_the_time_limit_of_claims_begins_with_the_first_claim():
     """The time in which hosts are chosen does not count, however long it takes. All
     claims of a try have the same limit."""
     clock = ManualClock()
@@ -659,7 +665,7 @@ class PlacesOthers(Filter):
 
 
 @pytest.mark.parametrize('seconds', [2.0, 12.0])
-def test_a_request_counts_every_claim_however_long_it_takes(seconds):
+def test_a_long_request_counts_claims_made_since_hosts_were_read(seconds):
     """A request for many instances counts the servers that others have placed since it
     read the hosts, although the hosts have shown these servers for minutes. It counts
     its own first instances as well."""

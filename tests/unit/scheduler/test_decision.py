@@ -46,7 +46,7 @@ REFUSED_SINCE_AWAY.__cause__ = PlacementUnavailable('away')
         (RuntimeError('a secret'), FAILED, None, 'RuntimeError'),
     ],
 )
-def test_failures(error, result, refusal, failure):
+def test_errors_are_recorded_as_refusal_or_failure(error, result, refusal, failure):
     """NoValidHost is a refusal. An error that an operator must repair is a failure,
     although the caller receives NoValidHost too. The failed step has a duration."""
 
@@ -67,7 +67,7 @@ def test_failures(error, result, refusal, failure):
     assert decision.selections == []
 
 
-def test_an_error_that_two_requests_share():
+def test_requests_with_a_shared_error_have_separate_decisions():
     """Requests that share an answer of Placement raise the same error, and have a
     decision each."""
     error = PlacementUnavailable('away')
@@ -93,7 +93,7 @@ def test_an_error_that_two_requests_share():
     assert [len(decision.steps) for decision in decisions] == [1, 1]
 
 
-def test_what_was_done():
+def test_a_decision_records_hosts_reasons_and_durations():
     """A decision has the hosts, reasons and duration of each filter, and the durations
     of weighers and steps."""
     scheduler = RecordedScheduler([A, B, OFF])
@@ -114,7 +114,7 @@ def test_what_was_done():
     assert all(seconds == 1.0 for _, seconds in attempt.ranking.weighers)
 
 
-def test_claims_that_are_refused():
+def test_a_decision_records_every_refused_claim():
     """A refused request has every refused claim in its decision."""
     slots = {A.uuid: 0, B.uuid: 0}
     scheduler = RecordedScheduler(
@@ -130,7 +130,7 @@ def test_claims_that_are_refused():
 
 
 @pytest.mark.parametrize('host', [A, OFF], ids=['placed', 'refused'])
-def test_nothing_is_left_of_a_decision(host):
+def test_a_decision_is_freed_without_garbage_collection(host):
     """A decision is freed with its hosts after the last reference, without a garbage
     collection, whether the request is placed or refused."""
     scheduler = RecordedScheduler(
@@ -172,7 +172,7 @@ def hosts_held_by(decision):
 
 
 @pytest.mark.parametrize('claims', [True, False])
-def test_hosts_of_a_large_multi_create(claims):
+def test_a_decision_keeps_ranked_hosts_of_the_first_instance_only(claims):
     """However many instances are placed, the decision refers to the ranked hosts of the
     first instance alone, and to each rejected host. For every instance, the decision
     has the number of hosts that fit."""
@@ -193,7 +193,7 @@ def test_hosts_of_a_large_multi_create(claims):
         assert not attempt.ranking.hosts
 
 
-def test_memory_while_instances_are_placed():
+def test_further_instances_of_a_multi_create_take_little_memory():
     """While a multi-create is decided, each further instance takes less memory than a
     reference to each host."""
     hosts = numbered_hosts(2000, ram=8192)

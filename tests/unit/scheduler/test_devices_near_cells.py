@@ -44,7 +44,7 @@ def test_a_guest_is_placed_near_the_free_cells(name, filters):
 
 
 @pytest.mark.parametrize('name', FIRST_CELLS_FULL)
-def test_a_guest_of_a_request_without_claims_fits_near_the_free_cells(name):
+def test_a_request_without_uuids_gets_a_host_with_free_cells(name):
     """A caller that sends no UUIDs gets a host as well."""
     case = FIRST_CELLS_FULL[name]
     request = replace(
@@ -84,7 +84,7 @@ class FasterRival:
 
 
 @pytest.mark.parametrize(('rival_cell', 'cell'), [(0, 1), (1, 0)])
-def test_a_guest_of_another_scheduler_has_the_cell(rival_cell, cell):
+def test_a_guest_avoids_the_cell_claimed_by_another_scheduler(rival_cell, cell):
     """A guest whose devices are near the NUMA cell of a guest that another scheduler
     placed before gets devices near another cell. The host alone would fit with these."""
     device_host = DeviceHost('h', ({'nic': 2},) * 2)
@@ -112,7 +112,7 @@ def test_a_guest_of_another_scheduler_has_the_cell(rival_cell, cell):
     assert claims.given_back == (rival_cell == 0)
 
 
-def test_a_filter_leaves_all_candidates_that_fit_their_hosts():
+def test_the_filter_keeps_all_candidates_that_fit_the_host():
     """Hosts with the same devices have free CPUs on different cells. The candidates that
     are judged after the first of a host are judged for this host, too."""
     near = ({'gpu': 1},) * 4

@@ -47,7 +47,7 @@ def devices(host):
         ),
     ],
 )
-def test_cells_and_devices_are_taken(fields, cpus, left):
+def test_an_instance_takes_cpus_and_devices_near_the_cpus(fields, cpus, left):
     """An instance takes CPUs, and devices near the CPUs. The original host does not
     change."""
     host = a_numa_host()
@@ -61,7 +61,7 @@ def test_cells_and_devices_are_taken(fields, cpus, left):
     assert host.pci_stats == POOLS
 
 
-def test_devices_of_the_claimed_candidate():
+def test_an_instance_takes_the_devices_of_the_claimed_candidate():
     """The instance takes the devices that Placement allocated, and CPUs near the
     devices."""
     host = a_numa_host()
@@ -82,7 +82,7 @@ def test_devices_of_the_claimed_candidate():
         a_numa_host(topology=HostTopology(CELLS.cells[:1])),
     ],
 )
-def test_missing_cells_and_devices_are_not_taken(host):
+def test_an_instance_that_does_not_fit_takes_no_cells_and_devices(host):
     """If the filters are disabled and an instance does not fit, cells and devices of
     the host stay as they are."""
     five_devices = replace(DEVICE, count=5)
@@ -114,7 +114,9 @@ TWO_DEVICES = replace(DEVICE, count=2, numa_policy='preferred')
         ('ABC', 'BC', {'pci_requests': (replace(TWO_DEVICES, alias_name=None),)}, 0),
     ],
 )
-def test_devices_that_are_far_from_the_guest(pools, providers, fields, far):
+def test_devices_on_other_cells_than_the_guest_count_as_far(
+    pools, providers, fields, far
+):
     """A device is far if it is on another host cell than the guest. Devices of unknown
     cells are not far. Without a fit or allocated devices, the number is 0."""
     candidate = a_mapped_candidate('host1', 'id', providers)

@@ -33,12 +33,12 @@ def ask(table, hosts, key='x', lasting=True):
         ([[], [A]], ['', 'a']),
     ],
 )
-def test_an_answer_stands_until_another_object_comes_for_the_host(lists, asked):
+def test_a_value_is_kept_until_the_host_object_is_replaced(lists, asked):
     table = HostTable()
     assert [ask(table, hosts) for hosts in lists] == asked
 
 
-def test_columns_for_one_request():
+def test_columns_of_a_request_are_empty_for_the_next_request():
     """The columns of a request are empty for the next request, even for other hosts.
     Lasting columns keep their values."""
     table = HostTable()
@@ -59,7 +59,7 @@ def test_the_columns_that_were_asked_for_last_are_kept(monkeypatch):
     assert [ask(table, [A], key) for key in 'xyxzxy'] == ['a', 'a', '', 'a', '', 'a']
 
 
-def test_rows_of_hosts_that_are_gone(monkeypatch):
+def test_rows_of_deleted_hosts_are_removed(monkeypatch):
     """The rows of deleted hosts are removed after a while."""
     monkeypatch.setattr(host_table, 'SPARE_ROWS', 3)
     table = HostTable()

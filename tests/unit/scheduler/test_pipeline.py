@@ -83,7 +83,7 @@ def rank(line, hosts, request=None, index=0, seed=1):
 
 
 @pytest.mark.parametrize('where', [{}, {'force_hosts': ('a', 'b')}])
-def test_a_request_is_weighed_by_itself(where):
+def test_a_request_is_weighed_by_the_group_of_the_request(where):
     """A request goes to the host of its group, although another request differs in the
     group alone."""
     line = pipeline(ServerGroupSoftAffinityWeigher)
@@ -112,7 +112,7 @@ D = a_host('d', ram=3072)
         ('nan', 'nan is not a number'),
     ],
 )
-def test_a_multiplier_that_is_no_number(value, why, caplog):
+def test_an_invalid_multiplier_is_replaced_by_the_option(value, why, caplog):
     """The weigher uses the option instead, with a line in the log."""
     hosts = [A, a_host('b', ram=4096, metadata={'ram_weight_multiplier': value})]
     assert rank(pipeline(RAMWeigher), hosts) == ['b', 'a']
@@ -131,7 +131,7 @@ class DividingWeigher(Weigher):
 
 
 @pytest.mark.filterwarnings('ignore:invalid value')
-def test_a_weigher_that_answers_nan_does_not_scatter_the_hosts(caplog):
+def test_a_host_with_a_nan_weight_comes_last(caplog):
     """The host without a weight comes last for this weigher, the other weighers rank
     the rest, and the log names the weigher once."""
     pipe = pipeline(RAMWeigher, DividingWeigher)
@@ -154,7 +154,9 @@ def test_a_weigher_that_answers_nan_does_not_scatter_the_hosts(caplog):
         ({'force_hosts': ('a',), 'hints': {'nobody': ['x'], **EVACUATE}}, 0, []),
     ],
 )
-def test_which_filters_run(fields, index, passed):
+def test_scope_rebuild_and_forced_hosts_decide_the_filters_that_run(
+    fields, index, passed
+):
     """A filter that does not apply does not run. Filters of scope REQUEST run for the
     first instance alone, few filters run on a rebuild, and no filter runs on forced
     hosts."""
@@ -271,7 +273,7 @@ def test_candidates_of_another_offer_are_judged_again(unchecked_scopes):
         assert bool(NotCardB.asked) == is_judged
 
 
-def test_a_reason_without_words():
+def test_an_empty_reason_rejects_the_host():
     """An empty reason rejects the host like any text."""
 
     class Terse(Recording):
@@ -282,7 +284,7 @@ def test_a_reason_without_words():
     assert (ranking.hosts, ranking.filters[0].reasons) == ([], ('', ''))
 
 
-def test_log_of_a_refusal(caplog):
+def test_a_refusal_is_logged_with_the_lines_of_nova(caplog):
     """Operators find nova's lines, with the counts of every filter that ran."""
     caplog.set_level('DEBUG', logger='nova.filters')
     request = a_request(hints={'nobody': ['please']})
@@ -311,7 +313,7 @@ def test_log_of_a_refusal(caplog):
         ({'requested_destination': Destination(host='d')}, True),
     ],
 )
-def test_filters_without_hosts(fields, blamed, caplog):
+def test_no_filter_is_blamed_if_the_request_ignores_all_hosts(fields, blamed, caplog):
     """The log blames no filter where the request ignores every host. Where the request
     names an unknown host, the log blames the first filter, as nova does."""
     caplog.set_level('DEBUG', logger='nova.filters')
@@ -320,7 +322,7 @@ def test_filters_without_hosts(fields, blamed, caplog):
     assert ('Filter Nobody returned 0 hosts' in caplog.messages) is blamed
 
 
-def test_an_error_is_not_a_rejection():
+def test_an_error_in_a_filter_fails_the_request():
     """An exception in a filter fails the request with the name of the filter, and
     rejects no host silently."""
 
@@ -369,7 +371,7 @@ def test_limits_come_from_filters_that_ran(fields, limits):
         None,
     ],
 )
-def test_a_limit_that_cannot_be_sent(limit):
+def test_an_invalid_limit_of_a_filter_fails_without_a_claim(limit):
     """The error names the filter, and the host is not claimed."""
 
     class Limiting(Filter):
@@ -392,7 +394,7 @@ def test_a_limit_that_cannot_be_sent(limit):
         ('a' * 64_000, 'a' * 100),
     ],
 )
-def test_a_reason_in_the_log(text, logged, caplog):
+def test_a_logged_reason_is_short_and_without_line_breaks(text, logged, caplog):
     """A text of a user can neither forge a line of the log nor fill the log."""
 
     class Echo(Filter):
@@ -412,7 +414,7 @@ def test_a_reason_in_the_log(text, logged, caplog):
         assert logged in line
 
 
-def test_the_commonest_reasons_are_told(caplog):
+def test_the_most_frequent_reasons_are_logged(caplog):
     """When a filter leaves no host, the log has the three most frequent reasons and the
     number of hosts with other reasons."""
 
@@ -457,7 +459,7 @@ def reasons_kept(line):
     return reasons
 
 
-def test_reasons_of_hosts_that_pass_again():
+def test_reasons_of_hosts_that_pass_again_are_dropped():
     """A column keeps reasons against rejected hosts alone."""
     line = pipeline(TooSmall)
     request = a_request(flavor=a_flavor(memory_mb=2048))
@@ -469,7 +471,7 @@ def test_reasons_of_hosts_that_pass_again():
     assert reasons_kept(line) == {}
 
 
-def test_reasons_of_many_flavors(monkeypatch):
+def test_kept_reasons_are_limited_to_the_columns_used_last(monkeypatch):
     """The columns used last keep their reasons, up to a total number of reasons. A
     column without reasons asks its filter again. A single request may exceed the
     number."""
@@ -491,7 +493,7 @@ def test_reasons_of_many_flavors(monkeypatch):
     assert [*map(len, reasons_kept(line).values())] == [34]
 
 
-def test_equal_reasons_are_one_text():
+def test_hosts_with_equal_reasons_share_the_text():
     """Hosts that are rejected for the same reason share the text."""
     line = pipeline(TooSmall)
     request = a_request(flavor=a_flavor(memory_mb=1000))

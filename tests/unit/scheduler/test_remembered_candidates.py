@@ -148,7 +148,9 @@ FREED = {A.uuid: SENT + 1}
         ),
     ],
 )
-def test_what_was_remembered(remembered, slots, more, chosen, outdated):
+def test_placement_is_asked_if_remembered_candidates_do_not_serve(
+    remembered, slots, more, chosen, outdated
+):
     """Remembered candidates serve if a claim succeeds. Otherwise Placement is asked,
     and nothing stays claimed."""
     hosts, asked, decision = decide(remembered, slots, **more)
@@ -161,7 +163,7 @@ def test_what_was_remembered(remembered, slots, more, chosen, outdated):
     assert len(decision.attempts) == len(chosen)
 
 
-def test_no_host_at_all():
+def test_a_refusal_rests_on_a_new_answer_of_placement():
     """The refusal is the refusal of the real query."""
     placement = Forgetful({}, [A, B])
     driver = a_driver(Hosts([A, B]), placement=placement)
@@ -174,7 +176,7 @@ def test_no_host_at_all():
     assert decision.outdated == 'a claim was refused'
 
 
-def test_tools_ask():
+def test_a_decision_without_a_claim_asks_placement():
     """A decision without a claim rests on a new answer of Placement."""
     placement = Forgetful({A.uuid: 9}, [B])
     driver = a_driver(Hosts([A, B]), placement=placement)
@@ -182,7 +184,7 @@ def test_tools_ask():
     assert placement.asked == 1
 
 
-def test_several_at_the_same_time_read_together():
+def test_concurrent_requests_share_reads_of_earlier_requests():
     """Reads for earlier requests serve concurrent requests; the more hosts, the older
     the reads may be. Before a refusal hosts are read again."""
     hosts = Hosts([A, B])
@@ -215,7 +217,7 @@ def no_candidates_for_old_reads(request, basis):
 
 
 @pytest.mark.parametrize('slots', [9, 0])
-def test_a_refusal_before_any_host_is_ranked(slots):
+def test_a_refusal_by_older_reads_is_decided_again_by_new_reads(slots):
     """The refusal of a prefilter, or an empty offer, from reads for earlier requests is
     decided again from new reads."""
     placement = CountingPlacement({A.uuid: slots})

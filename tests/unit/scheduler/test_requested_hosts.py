@@ -58,7 +58,7 @@ def to(**fields):
         (to(cell_uuid='x'), ALL, None),
     ],
 )
-def test_narrow(fields, left, line, caplog):
+def test_hosts_are_restricted_to_the_hosts_of_the_request(fields, left, line, caplog):
     """The hosts are restricted to the hosts of the request, with the log lines of
     nova."""
     caplog.set_level('INFO')

@@ -79,7 +79,7 @@ def unchecked(unchecked_scopes):
         ([-3], (None, None), [0]),
     ],
 )
-def test_normalised(raw, bounds, shares):
+def test_weights_are_normalised_between_least_and_greatest(raw, bounds, shares):
     """The least value (or minval) becomes 0, the greatest value (or maxval) becomes 1,
     and equal values become 0."""
     assert normalised(np.array(raw), *bounds).tolist() == shares
@@ -110,7 +110,7 @@ def weigh(weigher, hosts, table=None):
         (Forgotten, False, False), (Fickle, True, False),
     ],
 )  # fmt: skip
-def test_only_what_has_changed_is_weighed_again(hosts, asked, kind, same_request, kept):
+def test_only_changed_hosts_are_weighed_again(hosts, asked, kind, same_request, kept):
     """Only changed hosts are weighed again, if the scope and the request key allow kept
     weights. The weights and contributions equal a weighing of all hosts."""
     table = HostTable()
@@ -159,7 +159,7 @@ def test_a_scale_is_looked_up_once_for_hosts_in_the_same_aggregates(
     assert len(asked) == scaled
 
 
-def test_an_error_names_its_weigher():
+def test_an_error_names_the_weigher():
     """The error of a weigher names the weigher, even if only changed hosts are weighed.
     A single host is not weighed."""
     table = HostTable()

@@ -31,7 +31,7 @@ def wait_for_turns(lock, number):
     wait_until(all_queue, 10, f'{number} turns', pause=0.0005)
 
 
-def test_first_come_first_served():
+def test_requests_decide_in_order_of_arrival():
     """Requests decide in the order of their arrival."""
     lock = DecisionLock()
     served = []
@@ -53,7 +53,7 @@ def test_first_come_first_served():
     assert served == [*range(20)]
 
 
-def test_a_queue_is_no_hang():
+def test_no_request_is_overtaken_while_decisions_are_quick():
     """However long the queue is, no request is overtaken while decisions are quick."""
     clock = ManualClock()
     lock = DecisionLock(timeout=5.0, clock=clock)
@@ -114,7 +114,7 @@ class StoppedLock(DecisionLock):
         super()._overtake(*turn)
 
 
-def test_nobody_overtakes_itself():
+def test_a_request_that_notices_the_turn_late_keeps_the_turn():
     """A request that notices its turn late does not overtake its own turn."""
     waits = threading.Event()
     ended = threading.Event()
@@ -191,7 +191,7 @@ class BusyClients:
         (0.004, 0.004, 3),
     ],
 )
-def test_a_large_request_beside_busy_clients(single, several, large):
+def test_large_and_single_requests_do_not_starve_each_other(single, several, large):
     """A request for a hundred instances takes less than three times as long as alone,
     and single instances less than twice as long as without the request. Large requests
     share the time of one."""
@@ -207,7 +207,7 @@ def test_a_large_request_beside_busy_clients(single, several, large):
     assert fmean(seconds_of_singles) < 2 * 8 * single
 
 
-def test_one_decision_of_a_large_request_is_overtaken():
+def test_a_large_request_that_hangs_loses_a_single_turn():
     """A request that hangs at one of its instances loses the turn of this instance."""
     clock = ManualClock()
     lock = DecisionLock(timeout=5.0, clock=clock)
@@ -229,7 +229,7 @@ def test_one_decision_of_a_large_request_is_overtaken():
     assert overtaken == [False, True, False]
 
 
-def test_a_request_does_not_wait_for_itself():
+def test_a_request_in_a_turn_cannot_ask_for_a_second_turn():
     """A request that has a turn does not ask for another one."""
     lock = DecisionLock()
     assert not lock.is_in_turn()
@@ -248,7 +248,7 @@ class NoLock(DecisionLock):
         yield Turn(of_several)
 
 
-def test_a_host_is_chosen_in_a_turn():
+def test_a_host_is_not_chosen_without_a_turn():
     """A host is not chosen without a turn: other requests may choose it as well."""
     uuid = a_uuid('instance')
     request = a_request(instance_uuids=(uuid,), instance_uuid=uuid)
@@ -280,7 +280,9 @@ class SlowFilter(Filter):
     ],
     ids=['anti-affinity', 'max_instances_per_host', 'plain'],
 )
-def test_many_requests_at_once(filters, fields, most_on_a_host):
+def test_a_queued_request_counts_the_choices_of_earlier_requests(
+    filters, fields, most_on_a_host
+):
     """A request counts the choices of all requests before, although the whole queue
     takes longer than a single decision may take."""
     hosts = numbered_hosts(AT_ONCE)
@@ -331,7 +333,9 @@ class HangingFilter(Filter):
     ids=['anti-affinity', 'plain'],
 )
 @pytest.mark.parametrize('count', [1, 2])
-def test_an_overtaken_request_looks_again(group, chosen, given_back, count):
+def test_an_overtaken_request_releases_only_a_conflicting_claim(
+    group, chosen, given_back, count
+):
     """An overtaken request checks its claim against the other claims of the process. If
     the claims conflict, the claim of the overtaken request is released."""
     hosts = [a_host('a', ram=4096), a_host('b', ram=3072), a_host('c', ram=2048)]
@@ -377,7 +381,7 @@ class TurnsFilter(Filter):
             wait_for_turns(self.lock, 2)
 
 
-def test_a_multi_create_gives_way():
+def test_a_request_decides_between_two_instances_of_a_multi_create():
     """A request decides between two instances of a multi-create."""
     lock = DecisionLock()
     turns = TurnsFilter(lock)

@@ -10,7 +10,7 @@ def claim_on(host, since):
     return PendingClaim(host, a_request(), None, None, {}, since, {})
 
 
-def test_a_claim_that_hosts_show_outlasts_a_move():
+def test_a_shown_claim_counts_in_earlier_reads_after_a_move():
     """A long request has read a host before an instance came. The instance counts on the
     host even after a later request has moved the instance."""
     ledger = ClaimsLedger(60.0)
@@ -28,7 +28,7 @@ def test_a_claim_that_hosts_show_outlasts_a_move():
     assert ledger.counting_at(B.uuid, 0.5) == (moved,)
 
 
-def test_a_claim_that_is_heard_of_late_is_over():
+def test_a_late_announcement_of_an_earlier_claim_does_not_count():
     """Another scheduler's claim does not count if hosts show a later claim of the same
     instance."""
     ledger = ClaimsLedger(60.0)

@@ -67,7 +67,7 @@ def free_ram(pending_claims, snapshot=None, **seen):
     return [host.free_ram_mb for host in hosts]
 
 
-def test_what_is_in_flight_is_taken_off(pending_claims):
+def test_pending_claims_are_subtracted_from_the_host(pending_claims):
     """Every pending claim takes its resources from the host, and counts as an
     instance."""
     first = send(pending_claims)
@@ -110,7 +110,9 @@ def a_row(host='a', **columns):
         ({'server': a_row(deleted=7)}, 1010.0, 4096),
     ],
 )
-def test_hosts_that_show_a_server_are_believed(pending_claims, rows, read_at, expected):
+def test_a_pending_claim_counts_until_the_host_shows_the_instance(
+    pending_claims, rows, read_at, expected
+):
     """A pending claim counts until the host shows the instance, or the instance will
     never arrive. In snapshots that were read earlier, the claim still counts."""
     send(pending_claims)
@@ -122,7 +124,7 @@ def test_hosts_that_show_a_server_are_believed(pending_claims, rows, read_at, ex
     assert free_ram(pending_claims, snapshot)[0] == expected
 
 
-def test_a_row_from_before_the_move(clock, pending_claims):
+def test_a_claim_is_not_judged_by_rows_read_before_the_claim(clock, pending_claims):
     """A reading may wait long for a database. A claim that was made meanwhile is not
     judged by the rows of the reading, which may show the server before its move."""
     began = clock.now
@@ -137,7 +139,7 @@ def test_a_row_from_before_the_move(clock, pending_claims):
     assert free_ram(pending_claims, a_host_snapshot(read_at=clock.now)) == [4096, 4096]
 
 
-def test_a_reading_that_is_older_than_the_one_before(clock, pending_claims):
+def test_a_claim_counts_again_beside_a_read_that_lags_behind(clock, pending_claims):
     """The next reading may come from a database that lags behind, and whose host does
     not show the instance. The claim counts beside this reading, and not beside a later
     reading that shows the instance."""
@@ -152,7 +154,7 @@ def test_a_reading_that_is_older_than_the_one_before(clock, pending_claims):
     assert seen == [3072, 4096, 3072, 4096, 3072]
 
 
-def test_a_build_that_begins_anew_elsewhere(clock, pending_claims):
+def test_a_claim_shown_longer_than_the_lag_does_not_count_again(clock, pending_claims):
     """A build that fails on its host looks like a build whose host is not reached yet.
     Once an instance was shown for longer than databases lag behind, its claim does not
     count again."""
@@ -175,7 +177,9 @@ def test_a_build_that_begins_anew_elsewhere(clock, pending_claims):
         (False, 180.0, 4096),
     ],
 )
-def test_an_older_snapshot_in_use(clock, pending_claims, is_shown, later, expected):
+def test_a_claim_counts_two_more_minutes_in_older_snapshots(
+    clock, pending_claims, is_shown, later, expected
+):
     """A claim is kept for two minutes after hosts show the instance, or need not show it
     any more: older hosts do not show it."""
     pending_claims.claimed([send(pending_claims)])
@@ -189,7 +193,7 @@ def test_an_older_snapshot_in_use(clock, pending_claims, is_shown, later, expect
     assert pending_claims.count() == 0
 
 
-def test_only_those_are_awaited_that_are_not_shown(clock, pending_claims):
+def test_a_cell_is_asked_only_about_instances_not_yet_shown(clock, pending_claims):
     """A cell is asked only about instances that its hosts do not show yet, or have
     shown for a short time."""
     send(pending_claims, 'one')
@@ -201,7 +205,7 @@ def test_only_those_are_awaited_that_are_not_shown(clock, pending_claims):
     assert pending_claims.instances_awaited_in(a_uuid('cell3')) == []
 
 
-def test_an_instance_goes_to_one_place_at_a_time(pending_claims):
+def test_a_successful_claim_replaces_earlier_claims_of_the_instance(pending_claims):
     """A request that places an instance again does not count earlier claims of the
     instance. After the new claim succeeds, the earlier claims count for no request.
     Before, and if the new claim is released, the earlier claims count for all other
@@ -223,7 +227,9 @@ def test_an_instance_goes_to_one_place_at_a_time(pending_claims):
 
 
 @pytest.mark.parametrize('is_answered', [False, True])
-def test_an_earlier_claim_that_is_heard_of_late(pending_claims, clock, is_answered):
+def test_a_late_announcement_does_not_undo_a_later_claim(
+    pending_claims, clock, is_answered
+):
     """An announcement of an earlier claim of an instance may arrive late. The later
     claim stays, and the earlier one is over once the later one is answered."""
     later = send(pending_claims, host=B)
@@ -240,7 +246,7 @@ def test_an_earlier_claim_that_is_heard_of_late(pending_claims, clock, is_answer
     assert free_ram(pending_claims) == [4096, 3072]
 
 
-def test_what_placement_does_not_have_yet(pending_claims, clock):
+def test_placement_answers_lack_a_claim_until_the_claim_succeeds(pending_claims, clock):
     """Placement's answers include a claim from the moment at which the claim
     succeeds."""
     request = a_request()
@@ -263,7 +269,9 @@ def test_what_placement_does_not_have_yet(pending_claims, clock):
         (60.0, {'hints': {'_nova_check_type': ['rebuild']}}, False),
     ],
 )
-def test_who_sees_whom(clock, timeout, fields, together):
+def test_other_requests_count_a_claim_if_option_and_request_allow(
+    clock, timeout, fields, together
+):
     """Requests count the pending claims of other requests, unless the option is 0 or
     nothing is claimed. A request always counts its previous instances."""
     pending_claims = PendingClaims(Settings(), SharedLedger(timeout, clock))
@@ -275,7 +283,7 @@ def test_who_sees_whom(clock, timeout, fields, together):
     assert free_ram(second_request)[0] == (3072 if together else 4096)
 
 
-def test_a_host_that_reports_anew_is_counted_from_there(pending_claims):
+def test_pending_claims_are_subtracted_from_the_changed_host_row(pending_claims):
     """When the row of a host changes, the pending claims are taken from the new row. A
     host that is gone causes no error."""
     send(pending_claims)
@@ -299,7 +307,9 @@ def test_a_host_that_reports_anew_is_counted_from_there(pending_claims):
         (math.inf, None, 130.0, 4096),
     ],
 )
-def test_a_try_that_takes_long(clock, pending_claims, began, ended, later, expected):
+def test_a_claim_is_kept_while_a_try_with_older_hosts_runs(
+    clock, pending_claims, began, ended, later, expected
+):
     """A claim is kept while a try is in progress whose hosts were read before hosts
     showed the instance, but not for a try without an end."""
     pending_claims.claimed([send(pending_claims)])
@@ -328,7 +338,9 @@ class InterruptedSnapshot(HostSnapshot):
         return changed
 
 
-def test_two_threads_subtract_claims_at_the_same_time(pending_claims, monkeypatch):
+def test_a_thread_with_older_hosts_does_not_replace_newer_hosts(
+    pending_claims, monkeypatch
+):
     """A thread with hosts that were read earlier comes between two steps of a thread
     with newer hosts, and the newer hosts stay the newer hosts."""
     send(pending_claims)
@@ -350,7 +362,7 @@ def test_two_threads_subtract_claims_at_the_same_time(pending_claims, monkeypatc
         assert pending_claims.left(later, pending)[A.uuid].free_ram_mb == 0
 
 
-def test_a_change_is_awaited_with_the_ledger_at_hand():
+def test_waiting_for_a_change_requires_the_lock_of_the_ledger():
     """The ledger asserts that its lock is held: other threads may be changing it."""
     shared = SharedLedger(60.0)
     with pytest.raises(AssertionError, match='not at hand'):
@@ -368,7 +380,9 @@ def test_a_change_is_awaited_with_the_ledger_at_hand():
         (REQUEST_LIMIT_S, False),
     ],
 )
-def test_members_of_a_group(clock, pending_claims, later, is_remembered):
+def test_a_group_member_is_remembered_until_the_request_limit(
+    clock, pending_claims, later, is_remembered
+):
     """A member of a server group is remembered for as long as a request may be in
     progress that began before the member was placed."""
     request = a_request(instance_uuid=a_uuid('server'), group=a_group('anti-affinity'))
@@ -398,7 +412,9 @@ def test_members_of_a_group(clock, pending_claims, later, is_remembered):
         (math.inf, None, 1e6, 3072),
     ],
 )
-def test_nothing_is_in_flight_for_ever(clock, timeout, answered, later, expected):
+def test_a_claim_that_is_never_shown_expires_after_the_timeout(
+    clock, timeout, answered, later, expected
+):
     """A claim whose instance is never shown expires [novasched] in_flight_timeout after
     the answer to its request, however long the request takes. A choice without an end
     expires later, but not within a request, which has no timeout."""
@@ -438,7 +454,9 @@ class Beside:
         (999.0, 'own', True, False),
     ],
 )
-def test_a_host_that_came_free(pending_claims, arrived, name, is_alone, came_free):
+def test_a_claim_released_since_arrival_counts_as_a_freed_host(
+    pending_claims, arrived, name, is_alone, came_free
+):
     """A request is decided again if another request has released a claim since the
     request arrived, and other schedulers choose at the same time."""
     if not is_alone:

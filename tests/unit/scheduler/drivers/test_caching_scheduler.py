@@ -56,7 +56,7 @@ def ask(driver, name='server', **fields):
     return [destination for destination, *_ in rows]
 
 
-def test_hosts_are_read_between_requests_not_for_them():
+def test_requests_use_the_hosts_of_the_last_refresh():
     """Requests use the hosts of the last refresh, and see no later changes."""
     driver, cells = cloud(A, B)
     driver.periodic()
@@ -68,7 +68,7 @@ def test_hosts_are_read_between_requests_not_for_them():
     assert len(cells.reads) == 2
 
 
-def test_aggregates_that_change():
+def test_a_refresh_sets_the_moment_of_the_last_aggregate_change():
     """A refresh sets the moment of the last change of aggregates. Older answers of
     Placement do not serve later requests."""
     driver, cells = cloud(A, B)
@@ -80,14 +80,14 @@ def test_aggregates_that_change():
     assert driver.deps.hosts.read(None, request).aggregates_settled == 7.0
 
 
-def test_placed_servers_count_until_the_next_refresh():
+def test_placed_instances_reduce_the_free_resources_of_hosts():
     """Earlier requests reduce the free resources of the hosts."""
     driver, _ = cloud(A, B)
     chosen = [ask(driver, f'server{i}')[0] for i in range(4)]
     assert chosen == ['a', 'a', 'b', 'a']
 
 
-def test_one_read_serves_all_wishes():
+def test_refreshes_read_instances_once_a_request_needs_instances():
     """The first request that needs instances starts the reading of instances, and every
     later refresh reads instances."""
     driver, cells = cloud(A, B)
@@ -106,14 +106,14 @@ def test_one_read_serves_all_wishes():
         ({}, ['a']),
     ],
 )
-def test_cells(wanted, chosen):
+def test_a_request_bound_to_a_cell_gets_hosts_of_the_cell(wanted, chosen):
     """A request for a cell gets hosts of the cell, unless the request may leave the
     cell."""
     driver, _ = cloud(A, B, FAR)
     assert ask(driver, requested_destination=Destination(**wanted)) == chosen
 
 
-def test_a_rebuild_takes_nothing():
+def test_a_rebuild_claims_no_resources():
     """A rebuild gets every host and claims nothing."""
     driver, _ = cloud(A, slots=0)
     fields = {'hints': {'_nova_check_type': ['rebuild']}, 'force_hosts': ('a',)}
@@ -121,7 +121,7 @@ def test_a_rebuild_takes_nothing():
     assert driver.host_cache.read(None, a_request()).hosts[A.uuid] == A
 
 
-def test_a_user_s_hint_of_a_rebuild_takes_resources():
+def test_a_rebuild_hint_without_forced_hosts_takes_resources():
     """A request with the hint of a rebuild that forces no host is placed like any
     other."""
     driver, _ = cloud(A, slots=1)

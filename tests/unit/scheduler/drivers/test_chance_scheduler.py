@@ -22,7 +22,7 @@ def scheduler(*hosts, **options):
     return a_driver(hosts, kind=ChanceScheduler, **options)
 
 
-def test_every_live_host_is_as_likely():
+def test_hosts_that_are_up_are_drawn_equally_often():
     """Hosts that are up and not ignored are drawn equally often, small hosts as often
     as large hosts."""
     pipeline = RandomPipeline(Settings(), [], [])
@@ -51,7 +51,7 @@ def test_every_live_host_is_as_likely():
         ),
     ],
 )
-def test_refusals(hosts, fields, reason):
+def test_a_refusal_has_the_reason_of_nova(hosts, fields, reason):
     """The reasons are nova's: no host is up, or the request ignores the hosts that are
     up."""
     with pytest.raises(NoValidHost) as refusal:
@@ -60,7 +60,7 @@ def test_refusals(hosts, fields, reason):
 
 
 @pytest.mark.parametrize('count', [1, 2, 3, 5])
-def test_servers_spread_as_far_as_they_can(count):
+def test_instances_share_a_host_only_if_hosts_run_out(count):
     """Instances of a multi-create share a host only if there are more instances than
     hosts."""
     for _ in range(20):

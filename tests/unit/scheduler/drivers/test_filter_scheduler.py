@@ -75,7 +75,7 @@ def placed(count, *filters, pools=POOLS, kind=Cards):
     return cards.claimed_cards
 
 
-def test_devices_are_those_of_the_card_that_was_claimed():
+def test_devices_are_taken_from_the_claimed_card():
     """Earlier claims of the request reduce the free devices of the cards. The request
     group names the card that was claimed last."""
     seeing = Seeing()
@@ -95,7 +95,7 @@ class Refusing(Cards):
 
 
 @pytest.mark.parametrize('count', [2, 4])
-def test_a_refused_common_claim_leaves_nothing_behind(count):
+def test_a_refused_common_claim_frees_the_devices_for_single_claims(count):
     """After the refusal, the instances are claimed one by one, and may have any card of
     the refused claim."""
     pools = tuple(replace(pool, count=count // 2) for pool in POOLS)
@@ -136,7 +136,7 @@ class Claimless(CountingPlacement):
 @pytest.mark.parametrize(
     'error', [PlacementUnavailable('away'), DatabaseUnavailable('db: away')]
 )
-def test_a_short_outage(error, caplog):
+def test_a_request_waits_for_the_end_of_a_short_outage(error, caplog):
     """A request waits for the end of the outage, and is decided by fresh data. The
     start is notified once, and the log has a single line."""
     host = a_host()
@@ -153,7 +153,7 @@ def test_a_short_outage(error, caplog):
     assert record.levelname == 'WARNING'
 
 
-def test_what_a_request_began_with_has_changed(caplog):
+def test_a_request_with_stale_data_is_decided_again_at_once(caplog):
     """The request is decided again at once, by fresh data. The log has no line."""
     host = a_host()
     notifier = RecordingNotifier()
@@ -170,7 +170,7 @@ def test_what_a_request_began_with_has_changed(caplog):
     assert all(record.levelno <= logging.DEBUG for record in caplog.records)
 
 
-def test_a_false_hint_is_named_once(caplog):
+def test_a_false_rebuild_hint_is_logged_once_for_several_tries(caplog):
     """A request with a user's hint of a rebuild that is tried several times is logged
     once for the hint, and stays without the hint."""
     host = a_host()
@@ -184,7 +184,7 @@ def test_a_false_hint_is_named_once(caplog):
     assert sum('_nova_check_type' in message for message in caplog.messages) == 1
 
 
-def test_an_outage_that_lasts():
+def test_a_request_is_refused_when_an_outage_outlasts_the_patience():
     """A request is tried again until its patience is over, and then refused."""
     hosts = Failing(*[PlacementUnavailable('away')] * 1000)
     with pytest.raises(PlacementUnavailable):
@@ -195,7 +195,7 @@ def test_an_outage_that_lasts():
 @pytest.mark.parametrize(
     'error', [PlacementUnavailable('away'), DatabaseUnavailable('db: away')]
 )
-def test_a_request_that_has_waited_for_a_thread(error):
+def test_the_patience_of_a_request_begins_when_the_message_arrives(error):
     """The patience of a request begins when its message arrives. A request whose
     patience is over is tried once, and refused at the first failure."""
     hosts = Failing(error, hosts=[a_host()])
@@ -207,7 +207,7 @@ def test_a_request_that_has_waited_for_a_thread(error):
 
 
 @pytest.mark.parametrize('slots', [10, 0])
-def test_messages_are_left_in_the_broker(slots):
+def test_requests_do_not_wait_in_an_outage_older_than_the_patience(slots):
     """Requests do not wait for the end of an outage that is older than the patience,
     so that callers in the broker, which get no heartbeats, are read. In a new outage,
     requests wait."""
@@ -233,7 +233,7 @@ def test_messages_are_left_in_the_broker(slots):
     assert tries() > 1
 
 
-def test_a_refusal_before_placement_is_asked():
+def test_a_refusal_without_a_placement_answer_does_not_end_an_outage():
     """A refusal without an answer of Placement does not end an outage."""
     away = [PlacementUnavailable('away')] * 1000
     hosts = Failing(*away, hosts=[a_host()])
@@ -252,7 +252,7 @@ def test_a_refusal_before_placement_is_asked():
     assert len(hosts.began) == 1
 
 
-def test_while_the_circuit_is_open(monkeypatch):
+def test_a_request_waits_for_a_probe_while_the_circuit_is_open(monkeypatch):
     """A request waits for a probe of the circuit, without further pauses."""
     monkeypatch.setattr('time.sleep', None)
     host = a_host()
@@ -264,7 +264,7 @@ def test_while_the_circuit_is_open(monkeypatch):
     assert list(answers) == []
 
 
-def test_the_end_of_the_process():
+def test_waiting_requests_are_refused_before_the_process_ends():
     """Waiting requests are refused before the process ends."""
     driver = None
 

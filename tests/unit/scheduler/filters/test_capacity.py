@@ -171,7 +171,9 @@ INF = ratio('inf')
         ),
     ],
 )
-def test_capacity(name, host, verdict, limits):
+def test_capacity_filters_give_verdict_and_limits_of_a_host(
+    name, host, verdict, limits
+):
     """A flavor of 4 vCPUs, 1 GiB of memory and 3 GiB of disk (root and ephemeral in
     GiB, swap in MiB) on a host of 8 vCPUs, 4 GiB and 10 GiB. The limits for
     nova-compute are totals."""

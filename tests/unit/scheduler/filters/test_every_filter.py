@@ -21,7 +21,7 @@ NAMES = sorted(entry_points(group='novasched.filters').names)
 
 
 @pytest.mark.parametrize('name', NAMES)
-def test_contract(name):
+def test_every_filter_declares_name_scope_reads_and_phrase(name):
     """Every filter has the name of its entry point, and declares when to run and how to
     summarise a rejection."""
     (plugin,) = loading.filters(Settings(enabled_filters=(name,)))
@@ -35,7 +35,9 @@ def test_contract(name):
 @pytest.mark.parametrize(
     ('name', 'settings', 'host', 'request_', 'verdict'), all_cases()
 )
-def test_verdict(name, settings, host, request_, verdict):
+def test_a_filter_accepts_a_host_or_gives_the_expected_reason(
+    name, settings, host, request_, verdict
+):
     """A filter that applies accepts the host, or gives the reason in one line."""
     (plugin,) = loading.filters(Settings(enabled_filters=(name,), **settings))
     request = a_request(**request_)
@@ -45,7 +47,7 @@ def test_verdict(name, settings, host, request_, verdict):
 
 
 @pytest.mark.parametrize('name', NAMES)
-def test_a_filter_has_cases(name):
+def test_every_filter_has_cases_in_the_tables(name):
     """Every filter is in a table of cases. A filter that may reject hosts rejects a
     host there."""
     cases = [case for case in all_cases() if case.values[0] == name]
@@ -97,7 +99,7 @@ GROUP = {
         ('JsonFilter', {'hints': {'query': ['[' * 5000 + ']' * 5000]}}, set()),
     ],
 )
-def test_needed_instances(name, fields, needed):
+def test_a_filter_names_the_instances_to_read(name, fields, needed):
     """A filter names the instances that it looks for, so that no further instances are
     read."""
     (plugin,) = loading.filters(Settings(enabled_filters=(name,)))
@@ -155,7 +157,7 @@ SETTINGS = Settings(
         st.none() | st.dictionaries(st.just('name'), TEXTS | st.lists(TEXTS))
     ),
 )
-def test_any_content_has_a_verdict(
+def test_filters_raise_no_error_for_any_host_and_request(
     metadata, extra_specs, image, hints, numbers, host_ip, metrics
 ):
     """A filter accepts or gives a reason for any content of host and request. It never

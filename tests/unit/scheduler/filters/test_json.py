@@ -85,12 +85,12 @@ false."""
 
 
 @pytest.mark.parametrize('query', TRUE)
-def test_true_queries(query):
+def test_a_true_query_accepts_the_host(query):
     assert verdict(json.dumps(query)) is None
 
 
 @pytest.mark.parametrize('query', NOT_TRUE + MISSING)
-def test_false_queries(query):
+def test_a_false_query_rejects_the_host(query):
     assert verdict(json.dumps(query)) == FALSE
 
 
@@ -114,17 +114,17 @@ def test_false_queries(query):
         (f'"={"a" * 500}"', 'it has more than 500 terms'),
     ],
 )
-def test_invalid_queries(text, why):
+def test_the_reason_says_why_a_query_is_invalid(text, why):
     """The reason says what is wrong with the query."""
     assert verdict(text).startswith(f'the query cannot be answered: {why}')
 
 
-def test_a_long_query():
+def test_a_query_of_the_maximum_number_of_terms_is_answered():
     """A query of the maximum number of terms is answered."""
     assert verdict(f'["and"{", true" * 498}]') is None
 
 
-def test_number_of_queries():
+def test_the_query_hint_takes_a_single_value():
     """The hint takes one query; an empty text is no query."""
     assert verdict('') is None
     why = JsonFilter(Settings()).reject(HOST, a_request(hints={'query': ['[]', '[]']}))

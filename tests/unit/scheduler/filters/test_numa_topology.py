@@ -93,7 +93,7 @@ def verdict(host, request):
         (a_numa_host(None), {'extra_specs': REQUIRING}, None),
     ],
 )
-def test_verdict(host, request_, why):
+def test_a_host_fits_the_guest_cells_or_the_reason_names_the_lack(host, request_, why):
     """A host fits the guest's cells, or the reason says what is missing. The filter
     does not apply to a guest without cells and without required threads."""
     request = a_request(**request_)
@@ -105,7 +105,7 @@ def test_verdict(host, request_, why):
         assert why in reason
 
 
-def test_limits():
+def test_limits_have_allocation_ratios_and_requested_networks():
     """nova-compute is sent the allocation ratios of the host and the networks of the
     request."""
     plugin = NUMATopologyFilter(Settings())
@@ -138,7 +138,9 @@ DEVICE = PciRequest(1, ({'product_id': 'p'},), 'gpu', 'id', numa_policy='require
         ),
     ],
 )
-def test_candidates(memory, offered, left, why):
+def test_candidates_with_devices_far_from_fitting_cells_are_dropped(
+    memory, offered, left, why
+):
     """A candidate with a device far from the fitting cells is dropped. A host without a
     fitting candidate is rejected."""
     host = a_numa_host(pools=(NEAR, FAR))
@@ -151,7 +153,7 @@ def test_candidates(memory, offered, left, why):
     assert [*remaining.get(host.uuid, ())] == expected
 
 
-def test_a_device_of_the_wrong_kind_near_one_cell():
+def test_a_device_of_the_wrong_kind_does_not_hide_a_fitting_cell():
     """A combination of cells with fewer devices does not hide a cell with the device.
     On both cells nova-compute accepts the physical function, on one cell it does
     not."""

@@ -46,7 +46,7 @@ def reasons_of(plugin, request, hosts=HOSTS):
         ),
     ],
 )
-def test_one_reason_for_a_request(name, fields):
+def test_equal_reasons_of_a_request_are_a_single_short_text(name, fields):
     """A reason that is the same for all hosts is one object, and lists few of many
     names."""
     reasons = reasons_of(FILTERS[name], a_request(**fields))
@@ -69,7 +69,7 @@ def text_of_all(hosts, text):
 
 
 @pytest.mark.parametrize('name', NAMES)
-def test_the_length_of_reasons(name):
+def test_reasons_with_long_texts_of_users_are_cut(name):
     """A filter may quote a long text of a user; the reason is cut."""
     aggregates = a_host(metadata={'os': 'x', 'rack': 'y'}).aggregates
     hosts = [replace(host, aggregates=aggregates) for host in HOSTS]
@@ -94,7 +94,7 @@ class TalkativeBatch(BatchFilter):
 
 
 @pytest.mark.parametrize('kind', [Talkative, TalkativeBatch])
-def test_the_length_of_reasons_of_other_filters(kind):
+def test_long_reasons_of_external_filters_are_cut(kind):
     """Reasons of filters of other packages are cut too."""
     reasons = reasons_of(kind(Settings()), a_request())
     assert {len(reason) for reason in reasons} == {MAX_SEARCHED_CHARACTERS}
@@ -110,7 +110,7 @@ OTHER_PROJECTS = {
 
 
 @pytest.mark.parametrize('name', NAMES)
-def test_reasons_have_no_ids(name):
+def test_reasons_have_no_ids_of_project_user_or_group(name):
     """No reason has the UUID of the caller or of the group: records show hashes of IDs
     where the operator wants hashes."""
     group = a_group('anti-affinity', ['on h'], hosts=frozenset(['x']), name='a-group')

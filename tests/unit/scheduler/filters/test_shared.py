@@ -34,7 +34,7 @@ def reasons(plugin, hosts, request=None):
         ([[]], 0),
     ],
 )
-def test_equivalence_classes(columns, kinds):
+def test_hosts_with_equal_values_are_equivalent(columns, kinds):
     """Hosts with equal values of the same type in every column are equivalent. A value
     that cannot be hashed equals no other value."""
     classes = equivalence_classes(columns)
@@ -119,7 +119,7 @@ class WrongKey(KeyedFilter):
 @pytest.mark.parametrize(
     'kind', [AboutTheInstance, AboutGroupMembers, Alternating, WrongKey]
 )
-def test_a_wrong_scope(kind):
+def test_a_filter_with_a_wrong_scope_is_revealed(kind):
     """CHECK_SCOPES reveals a filter that depends on more than its scope, even for a
     request for one instance."""
     hosts = [a_host('a'), a_host('b')]

@@ -35,7 +35,7 @@ FLAGS = "['aes', 'avx2']"
         ('<in>', [], ['4']),
     ],
 )
-def test_operator(requirement, met, unmet):
+def test_a_requirement_is_met_according_to_the_operator(requirement, met, unmet):
     """A requirement begins with an operator, or is the value itself."""
     for value in met:
         assert satisfies(value, requirement) is True

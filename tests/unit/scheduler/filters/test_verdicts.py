@@ -698,7 +698,7 @@ def test_isolated_images_go_with_isolated_hosts(
         ([2, 3, 3], 'has servers of 2 other flavors'),
     ],
 )
-def test_one_flavor_on_a_host(flavors, verdict):
+def test_a_host_with_instances_of_other_flavors_is_rejected(flavors, verdict):
     """A host is empty or has instances of the requested flavor only."""
     instances = {}
     for i, flavor in enumerate(flavors):
@@ -708,7 +708,7 @@ def test_one_flavor_on_a_host(flavors, verdict):
     assert made('TypeAffinityFilter').reject(host, request) == verdict
 
 
-def test_verdicts_on_flavors_are_kept_for_each_flavor():
+def test_a_request_for_a_different_flavor_is_judged_again():
     """A request for a different flavor is judged again, though no host has changed."""
     hosts = [
         replace(a_host('one'), instances={'a': Instance('a', None, 1)}),

@@ -41,7 +41,7 @@ AGGREGATES = [Aggregate(id, f'agg{id}', f'agg{id}', METADATA[id]) for id in META
         ('isolated_from', ['CUSTOM_Y'], [4, 5], [4, 5, 6, 7]),
     ],
 )
-def test_the_collation_decides_what_is_equal(method, value, exact, caseless):
+def test_keys_and_values_are_compared_by_the_collation(method, value, exact, caseless):
     """Keys and values are compared by the collation, and the prefix of projects
     exactly."""
     for collation, expected in ((EXACT, exact), (CASELESS, caseless)):
@@ -58,7 +58,7 @@ def test_like_may_ignore_the_case_where_equality_does_not():
     assert [aggregate.id for aggregate in found] == [5, 6]
 
 
-def test_aggregates_are_in_order():
+def test_aggregates_keep_the_given_order():
     """The list has all aggregates in their order."""
     aggregates = AggregateList(AGGREGATES)
     assert [*aggregates] == AGGREGATES

@@ -31,7 +31,7 @@ NESTED = {
 }
 
 
-def test_candidates():
+def test_the_index_finds_candidates_by_every_provider():
     """The index has the candidates of compute nodes, nested providers and shared
     storage. Amounts, mappings and the body of a claim equal the answer of Placement."""
     answer = decode(json.dumps(NESTED).encode(), AllocationRequests)
@@ -78,7 +78,7 @@ SUMMARIES = [
         ),
     ],
 )
-def test_capacity_left(summaries, capacities):
+def test_remaining_capacity_comes_from_provider_summaries(summaries, capacities):
     """The remaining capacity of providers comes from the provider summaries."""
     bodies = []
     for summary in summaries:
@@ -114,7 +114,9 @@ BOTH = a_candidate('h', '1', '2')
         ([ONE, TWO], {'2': {'CUSTOM_X': 3}}, [ONE], None),
     ],
 )
-def test_choose(offered, pending, refused, chosen):
+def test_pending_and_refused_claims_decide_the_chosen_candidate(
+    offered, pending, refused, chosen
+):
     """The first candidate with enough capacity is chosen, less pending claims. After a
     refusal, a candidate of different providers is chosen, as different from the refused
     candidates as possible. Without summaries, Placement decides."""
@@ -262,7 +264,9 @@ PINNED = {'h': {'PCPU': 1}, 'a': {'VGPU': 1}}
         ),
     ],
 )
-def test_the_best_candidate_of_a_host(candidates, left, more, order):
+def test_candidates_with_few_near_and_full_devices_come_first(
+    candidates, left, more, order
+):
     """Candidates are ordered by the number of devices, then by the distance of the
     devices from the guest, then by the remaining capacity of the devices."""
     remaining = {}
@@ -288,7 +292,7 @@ def test_the_best_candidate_of_a_host(candidates, left, more, order):
     assert ' '.join(names) == order
 
 
-def test_narrowed():
+def test_a_narrowed_index_keeps_the_remaining_capacity():
     """The narrowed index keeps the remaining capacity of the providers. The original
     index does not change."""
     index = an_index([ONE, TWO], {'1': {'CUSTOM_X': 4}, '2': {'CUSTOM_X': 3}})

@@ -18,12 +18,12 @@ def a_line(*steps):
     ('version', 'changed'),
     [(0, {'a', 'b', 'c'}), (1, {'b', 'c'}), (2, {'b', 'c'}), (3, set())],
 )
-def test_changes_since_a_version(version, changed):
+def test_a_log_has_all_changes_since_a_version(version, changed):
     logs = a_line(['a'], ['b'], ['b', 'c'])
     assert logs[-1].since(logs[version].version) == changed
 
 
-def test_versions_of_other_views():
+def test_changes_since_foreign_or_later_versions_are_unknown():
     """A log knows nothing of views without versions, of later versions, of other views
     and of branches."""
     first, second = a_line(['a'])
@@ -47,7 +47,7 @@ def test_versions_of_other_views():
         ([MANY_IDS], 0),
     ],
 )
-def test_a_log_is_bounded(steps, kept):
+def test_a_full_log_drops_the_oldest_steps(steps, kept):
     """The oldest steps are dropped: what changed before them is unknown."""
     logs = a_line(*steps)
     last = logs[-1]

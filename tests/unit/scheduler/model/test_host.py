@@ -30,7 +30,7 @@ def cpus(*numbers):
         ((HostCell(0, cpus(0, 1), 64, cpus(0, 1), pinned_cpus=cpus(0)),), (16.0, 5)),
     ],
 )
-def test_floating_vcpus(cells, floating):
+def test_cpus_for_pinned_vcpus_alone_do_not_count_as_floating(cells, floating):
     """CPUs for pinned vCPUs alone, and the vCPUs there, do not count."""
     topology = HostTopology(cells) if cells else None
     host = a_host(

@@ -19,7 +19,7 @@ from novasched.scheduler.model.candidate import LazySequence
         (lambda items: items == [10], False, 4),
     ],
 )
-def test_a_look_makes_the_items_up_to_the_last_needed(look, answer, made):
+def test_a_lazy_sequence_makes_items_up_to_the_last_needed_item(look, answer, made):
     """Items behind the last needed item are not made, and no item is made twice."""
     numbers = []
 

@@ -8,7 +8,7 @@ from novasched.scheduler.model.values import MAX_CPU_RANGES, cpu_set, is_true
 from tests.lab.builders import a_request
 
 
-def test_is_true():
+def test_true_values_are_the_true_values_of_oslo_utils():
     """The true values are the true values of oslo.utils; all further values are
     false."""
     assert all(map(is_true, ['true', 'True', '1', 'YES', ' on ', 't', 'y', True, 1]))
@@ -27,7 +27,7 @@ def test_is_true():
         ('', set()),
     ],
 )
-def test_cpu_set(text, cpus):
+def test_a_cpu_list_takes_ranges_and_exclusions_in_any_order(text, cpus):
     """A list of CPUs has ranges and exclusions in any order."""
     assert cpu_set(text) == cpus
 
@@ -45,7 +45,7 @@ def test_cpu_set(text, cpus):
         ',' * MAX_CPU_RANGES,
     ],
 )
-def test_invalid_cpu_set(text):
+def test_an_invalid_cpu_list_is_an_error(text):
     """An invalid list is an error; a huge range does not exhaust the memory, and a long
     list not the processor."""
     with pytest.raises(ValueError, match=r'invalid literal|is no range|more than'):
@@ -101,12 +101,12 @@ def test_invalid_cpu_set(text):
         ({'hw_numa_cpus.0': '0', 'hw_numa_cpus.1': 'x'}, {'hw_numa_cpus': [[0]]}),
     ],
 )
-def test_texts_become_values(texts, values):
+def test_texts_of_glance_become_values_of_a_request(texts, values):
     """Texts of Glance become the values of a request."""
     assert typed(texts) == values
 
 
-def test_system_metadata():
+def test_only_system_metadata_with_the_image_prefix_counts():
     """Only metadata with the prefix ``image_`` counts, and null is no value."""
     metadata = {
         'image_hw_pmu': 'true',
@@ -128,7 +128,7 @@ def test_system_metadata():
         (['', ''], True, None),
     ],
 )
-def test_hints(values, given, value):
+def test_a_hint_takes_a_single_value_or_the_default(values, given, value):
     """A missing hint has the default value. Several values of a single hint are an
     error with the name of the hint."""
     hints = {}

@@ -101,7 +101,7 @@ def refuse_single_cell(ids):
         ),
     ],
 )
-def test_a_refusal_says_which_cell_lacks_how_much_of_what(host, guest, verdict):
+def test_a_refusal_names_the_cells_and_the_missing_resource(host, guest, verdict):
     """The reason names the guest cell, the host cells and the resource in one line."""
     assert FitProblem(host, guest).fit() == verdict
 
@@ -157,7 +157,9 @@ RED = frozenset({'red'})
         ),
     ],
 )
-def test_limits(cells, guest, limits, verdict):
+def test_ratios_and_networks_limit_the_host_cells_of_a_guest(
+    cells, guest, limits, verdict
+):
     """Allocation ratios apply to shared guest cells only. A guest gets a host cell near
     each network, unless the network is near no host cell."""
     fitted = FitProblem(a_host(*cells), a_guest(guest), TopologyLimits(*limits)).fit()
@@ -204,7 +206,9 @@ def test_limits(cells, guest, limits, verdict):
         ),
     ],
 )
-def test_preferred_host_cells(cells, options, chosen):
+def test_host_cells_are_preferred_by_devices_then_cpus_then_memory(
+    cells, options, chosen
+):
     """PCI devices count before CPUs, and CPUs before memory. For a pinned guest, CPUs
     are the free CPUs for pinning. ``packing`` prefers fuller cells. A guest that needs
     all cells gets the cells in the order of the host."""
@@ -241,7 +245,9 @@ PAGES = (Pages(4, 1048576, used=10), Pages(2048, 100))
         (a_pinned(2), 'isolate', 256, 0, {0, 1, 2}, [65546, 0]),
     ],
 )
-def test_consumed(guest, emulator, memory, cpus, pinned, pages):
+def test_a_guest_consumes_memory_pages_and_cpus_of_the_host_cell(
+    guest, emulator, memory, cpus, pinned, pages
+):
     """A guest uses memory, pages and CPUs, also the siblings of isolated CPUs and the
     CPU for emulator threads."""
     host = a_host(a_cell(mempages=PAGES), a_cell(1, mempages=PAGES))
@@ -255,7 +261,7 @@ def test_consumed(guest, emulator, memory, cpus, pinned, pages):
     assert unused == host.cells[1]
 
 
-def test_a_fit_of_another_host():
+def test_pinned_cpus_cannot_be_taken_twice():
     """CPUs cannot be taken twice."""
     host = a_host(a_cell())
     guest = a_guest(a_pinned(2))

@@ -45,7 +45,7 @@ SEVERAL = (
         ((), a_pinned(1, memory=96), None),
     ],
 )
-def test_page_size(mempages, guest, size):
+def test_the_guest_page_size_decides_the_pages_of_a_host_cell(mempages, guest, size):
     """``small`` takes the smallest pages, ``large`` larger pages, and ``any`` the
     largest pages with room. Memory without a page size may be overcommitted, except by
     pinned guests."""
@@ -77,7 +77,9 @@ APART = a_cell(cores=4, threads=2, cpuset=frozenset({0, 1}))
         (a_cell(siblings=()), 'prefer', 3, 0, [0, 1, 2], []),
     ],
 )
-def test_cpus(host, policy, vcpus, emulator_cpus, cpus, emulators):
+def test_vcpus_are_pinned_to_cpus_by_the_thread_policy(
+    host, policy, vcpus, emulator_cpus, cpus, emulators
+):
     """Cores are filled if the policy allows. The vCPUs get the CPUs in order."""
     guest = a_pinned(vcpus, first=10, cpu_thread_policy=policy)
     assert cpu_shortfall(host, guest, emulator_cpus) is None
@@ -108,7 +110,9 @@ def test_cpus(host, policy, vcpus, emulator_cpus, cpus, emulators):
         ),
     ],
 )
-def test_cpu_shortfall(host, policy, vcpus, emulator_cpus, resource, amount):
+def test_a_shortfall_names_the_missing_cpus_cores_or_threads(
+    host, policy, vcpus, emulator_cpus, resource, amount
+):
     """The shortfall is in free CPUs, cores or threads, with the missing number."""
     guest = a_pinned(vcpus, cpu_thread_policy=policy)
     assert cpu_shortfall(host, guest, emulator_cpus) == (resource, amount)

@@ -85,7 +85,7 @@ JUNO = {
         ),
     ],
 )
-def test_topologies(text, cells):
+def test_numa_topologies_of_all_releases_are_read(text, cells):
     """The parser reads current objects, objects with missing or with further fields,
     and the plain JSON of Juno and Kilo. Without ``pcpuset`` all CPUs can be pinned."""
     assert host_topology(text) == HostTopology(tuple(cells))
@@ -119,7 +119,7 @@ def test_topologies(text, cells):
         ),
     ],
 )
-def test_invalid_texts(text, words):
+def test_an_invalid_topology_is_an_error_with_a_reason(text, words):
     """The error says the reason in one line."""
     with pytest.raises(ValueError) as raised:  # noqa: PT011
         host_topology(text)

@@ -39,7 +39,7 @@ ABSURD = HostTopology((HostCell(0, CPUS, 1, CPUS, mempages=(OVERUSED,)),))
         (a_guest(*[a_pinned(1)] * 3), (False, False, False, False, False)),
     ],
 )
-def test_hosts_of_all_kinds(guest, fitting):
+def test_plain_guests_fit_hosts_with_free_cpus_and_memory(guest, fitting):
     """The hosts are: free, full, half of the pages used, impossible numbers, and
     without a topology."""
     hosts = (ROOMY, FULL, PAGED, ABSURD, None)
@@ -62,10 +62,10 @@ def test_hosts_of_all_kinds(guest, fitting):
         a_guest(a_shared(1, memory=10**400)),
     ],
 )
-def test_guests_that_need_the_search(guest):
+def test_guests_that_need_the_search_are_not_plain(guest):
     assert not is_plain(guest)
 
 
-def test_no_hosts():
+def test_an_empty_host_list_gives_no_verdicts():
     nothing = np.ones(0)
     assert fits_plainly((), a_guest(a_shared()), nothing, nothing).tolist() == []

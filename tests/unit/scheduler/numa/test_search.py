@@ -18,7 +18,7 @@ from novasched.scheduler.numa.search import Search, bottleneck
         ([0b10000], (0b1, 0b0)),
     ],
 )
-def test_bottleneck(masks, short):
+def test_a_bottleneck_has_fewer_host_cells_than_guest_cells(masks, short):
     """A bottleneck is a set of guest cells with fewer host cells than guest cells."""
     assert bottleneck(masks, 0b1111) == short
 

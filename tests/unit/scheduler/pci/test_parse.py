@@ -54,7 +54,7 @@ NIC_POOL = Pool('1520', '8086', 5)
         (None, ()),
     ],
 )
-def test_every_stored_form(stored, pools):
+def test_pools_are_read_from_every_stored_form(stored, pools):
     """Objects and the older dicts give the same pools, pools with fewer tags first."""
     assert parse.pools(json.dumps(stored)) == pools
 
@@ -76,7 +76,7 @@ def test_every_stored_form(stored, pools):
     ([{**NIC, 'count': -1}], 'pool 1 has a count of -1'),
     ([{**NIC, 'tag': ['rx', 'tx']}], 'pool 1: tag is list'),
 ])  # fmt: skip
-def test_broken_text(text, why):
+def test_an_error_says_why_a_stored_text_is_invalid(text, why):
     """The error of an invalid text says the reason."""
     if not isinstance(text, str):
         text = json.dumps(text)

@@ -50,7 +50,7 @@ def indexes(pools):
         ([], None),
     ],
 )
-def test_spec(spec, found):
+def test_a_usable_pool_has_all_properties_of_a_spec(spec, found):
     """A usable pool has all properties of any spec, without regard to case. Properties
     for Placement are ignored."""
     there = numbered_pools(
@@ -96,7 +96,7 @@ LIVE = {'live_migratable': 'true'}
         ({'live_migratable': 'TRUE'}, [], [LIVE]),
     ],
 )
-def test_kinds_that_must_be_requested(tags, served, refused):
+def test_special_devices_serve_only_requests_that_name_the_kind(tags, served, refused):
     """Physical functions, vDPA and remote-managed devices serve only requests that name
     the kind."""
     there = numbered_pools((1, None, tags))
@@ -119,7 +119,7 @@ def test_kinds_that_must_be_requested(tags, served, refused):
         (('a', 'gone'), None),
     ],
 )
-def test_providers(providers, found):
+def test_every_allocated_provider_must_have_enough_devices(providers, found):
     """Every allocated provider must have as many devices as Placement allocates."""
     there = numbered_pools(
         (2, None, {'rp_uuid': 'a'}), (1, None, {'rp_uuid': 'b'}), (9, None, {})
@@ -151,7 +151,9 @@ def test_providers(providers, found):
         (PciRequest(1, (), 'gpu', 'id'), None, ()),
     ],
 )
-def test_providers_of_a_request(request_, mappings, providers):
+def test_providers_come_from_the_groups_named_after_a_request(
+    request_, mappings, providers
+):
     """The groups named after a request have its providers; ports have no groups."""
     assert providers_of(request_, mappings) == providers
 
@@ -227,7 +229,7 @@ OF_B = {'rp_uuid': 'B'}
         ),
     ],
 )
-def test_remaining_pools(there, requests, mappings, after):
+def test_taken_devices_are_subtracted_from_the_pools(there, requests, mappings, after):
     """Devices come from the providers of the claimed candidate, or from the first
     usable pools. Empty pools are dropped, and the parents and children of taken
     devices."""
@@ -276,7 +278,9 @@ def test_remaining_pools(there, requests, mappings, after):
         ),
     ],
 )
-def test_refusal(there, requests, where, why):
+def test_a_refusal_names_the_request_and_the_available_devices(
+    there, requests, where, why
+):
     """The reason has the request and the number of available devices. No device is on
     the right socket if the socket of any host cell is unknown. A provider with two
     pools is ambiguous."""
@@ -293,7 +297,9 @@ def test_refusal(there, requests, where, why):
         (['required', 'preferred'], 1, None),
     ],
 )
-def test_out_of_reach(policies, max_cells, why):
+def test_far_devices_are_out_of_reach_unless_the_policy_allows(
+    policies, max_cells, why
+):
     """Two of three cells have a device each. A guest on one cell has one near device,
     and one far device if the policy allows."""
     there = (Pool('a', '8086', 1, 0), Pool('a', '8086', 1, 1))
@@ -307,7 +313,7 @@ def test_out_of_reach(policies, max_cells, why):
     assert on_third_cell == 'PCI x: 0 of 1 devices are within reach'
 
 
-def test_equal_pools():
+def test_equal_pools_count_as_separate_pools():
     """Equal pools are different pools, even if both are the same object."""
     pool = Pool('a', '8086', 1)
     assert consume((pool, pool), [asks(1)]) == (pool,)

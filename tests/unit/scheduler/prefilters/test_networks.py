@@ -51,7 +51,7 @@ def on(*networks, **fields):
         ([{'port_id': 'bound'}, {}, {'network_id': 'net3'}], ({'agg2'}, {'agg3'})),
     ],
 )
-def test_routed_networks(networks, wanted):
+def test_a_request_is_restricted_to_segments_of_routed_networks(networks, wanted):
     """The request is restricted to the segments of each network and of each bound
     port."""
     prefilter = RoutedNetworksPrefilter(ON, sources(network=a_network()))
@@ -73,7 +73,7 @@ def test_routed_networks(networks, wanted):
         ([{'port_id': 'gone'}], 'Port gone could not be found.'),
     ],
 )
-def test_misconfigured_routed_networks(networks, why):
+def test_networks_without_aggregates_and_missing_ports_are_refused(networks, why):
     """A network without aggregates or a port that does not exist is refused in nova's
     words."""
     ports = {**PORTS, 'lost': Port('net', subnet_id='nowhere')}
@@ -92,13 +92,13 @@ def test_misconfigured_routed_networks(networks, why):
         ([{'port_id': 'free'}, {'port_id': 'card'}], {'COMPUTE_REMOTE_MANAGED_PORTS'}),
     ],
 )
-def test_remote_managed_ports(networks, traits):
+def test_a_remote_managed_port_requires_the_trait(networks, traits):
     """A port of a SmartNIC requires a host with the trait."""
     prefilter = RemoteManagedPortsPrefilter(Settings(), sources(network=a_network()))
     assert prefilter(on(*networks)).root_required == traits
 
 
-def test_neutron_does_not_answer(caplog):
+def test_a_request_is_refused_if_neutron_does_not_answer(caplog):
     """The request is refused, and the log has the reason."""
     prefilter = RemoteManagedPortsPrefilter(
         Settings(), sources(network=a_network(down=True))
@@ -112,7 +112,7 @@ def test_neutron_does_not_answer(caplog):
 @pytest.mark.parametrize(
     'prefilter', [RoutedNetworksPrefilter, RemoteManagedPortsPrefilter]
 )
-def test_number_of_calls_to_neutron(prefilter):
+def test_neutron_is_asked_once_for_all_ports_of_a_request(prefilter):
     """Neutron is asked once for all ports of a request, and not at all without ports.
     Without a section [neutron], requests pass unchanged."""
     network = a_network()

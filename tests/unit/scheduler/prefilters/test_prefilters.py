@@ -44,7 +44,7 @@ HERE = Destination(host='h', aggregates=(frozenset({'x'}),))
         ),
     ],
 )
-def test_availability_zone(zone, before, after):
+def test_a_zone_restricts_the_request_to_aggregates_of_the_zone(zone, before, after):
     """A host may be in any aggregate of the zone. The default zone has no aggregates.
     The requested destination stays a restriction."""
     request = a_request(availability_zone=zone, requested_destination=before)
@@ -66,7 +66,7 @@ class GrowingAggregates:
 @pytest.mark.parametrize(
     ('arrived', 'is_known'), [(99.9, False), (100.0, True), (100.2, True)]
 )
-def test_new_availability_zone(arrived, is_known):
+def test_a_zone_created_before_the_request_arrives_is_found(arrived, is_known):
     """A zone created before the arrival of the request is found, even if aggregates
     were read earlier for another request."""
     request = a_request(availability_zone='az01')
@@ -76,7 +76,7 @@ def test_new_availability_zone(arrived, is_known):
     assert (restricted.requested_destination is not None) == is_known
 
 
-def test_an_ordinary_request():
+def test_a_plain_request_requires_owner_trait_and_enabled_hosts():
     """With nova's defaults, a plain request excludes disabled hosts and providers
     without the owner trait, and is not modified."""
     fields = {'image': {}, 'root_forbidden': frozenset({'X'})}
@@ -90,7 +90,7 @@ def test_an_ordinary_request():
     assert before == a_request(**fields)
 
 
-def test_options():
+def test_every_prefilter_is_enabled_by_the_matching_option():
     """Every option enables its prefilter and no other."""
     by_option = {}
     for prefilter in PREFILTERS:
@@ -137,7 +137,9 @@ def aggregates(*metadata):
         (REQUIRE, [{'filter_tenant_id': 'project'}], ({'agg1'},)),
     ],
 )
-def test_a_project_stays_in_its_aggregates(settings, metadata, wanted):
+def test_a_project_is_restricted_to_aggregates_of_the_project(
+    settings, metadata, wanted
+):
     """A project may use all aggregates with its name; a project without aggregates may
     use every host."""
     prefilter = TenantAggregatePrefilter(Settings(**settings), aggregates(*metadata))
@@ -145,7 +147,7 @@ def test_a_project_stays_in_its_aggregates(settings, metadata, wanted):
     assert after.aggregates == wanted
 
 
-def test_a_project_must_have_aggregates(caplog):
+def test_a_project_without_required_aggregates_is_refused(caplog):
     """If aggregates are required, a project without aggregates is refused in nova's
     words."""
     prefilter = TenantAggregatePrefilter(Settings(**REQUIRE), aggregates())
@@ -181,7 +183,9 @@ def test_a_project_must_have_aggregates(caplog):
         ),
     ],
 )
-def test_isolated_aggregates(request_, metadata, forbidden):
+def test_aggregates_with_traits_a_request_lacks_are_forbidden(
+    request_, metadata, forbidden
+):
     """An aggregate that requires a trait takes only requests that require the trait.
     Aggregates that the request forbids stay forbidden."""
     prefilter = IsolatedAggregatesPrefilter(Settings(), aggregates(*metadata))
@@ -204,7 +208,7 @@ def traits_by_group(request):
 @pytest.mark.parametrize(
     ('version', 'traits'), [(0, set()), (72, set()), (73, {'OWNER_NOVA'})]
 )
-def test_owner_trait(version, traits):
+def test_the_owner_trait_is_required_if_all_services_are_new_enough(version, traits):
     """The owner trait is required once all nova-compute services set the trait. A
     request that requires the trait already is returned unchanged."""
     prefilter = OwnerNovaPrefilter(Settings(), sources())
@@ -214,7 +218,7 @@ def test_owner_trait(version, traits):
     assert prefilter(request, basis) is request
 
 
-def test_owner_trait_of_devices():
+def test_groups_of_flavor_devices_require_the_owner_trait():
     """The groups of PCI devices of a flavor require the owner trait too, but not the
     groups of ports and device profiles."""
     groups = []
@@ -233,7 +237,7 @@ def test_owner_trait_of_devices():
     }
 
 
-def test_owner_trait_warning(caplog):
+def test_old_services_are_warned_about_once_for_each_version(caplog):
     """The warning about old nova-compute services is logged once for each version."""
     prefilter = OwnerNovaPrefilter(Settings(), sources())
     for version in (60, 60, 61):

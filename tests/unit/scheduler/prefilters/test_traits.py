@@ -138,7 +138,9 @@ TRAITS = [
 
 
 @pytest.mark.parametrize(('prefilter', 'specs', 'image', 'traits'), TRAITS)
-def test_traits_of_a_request(prefilter, specs, image, traits):
+def test_flavor_and_image_require_traits_of_the_compute_node(
+    prefilter, specs, image, traits
+):
     """The traits of flavor and image are required of the compute node's provider, in
     addition to earlier requirements. A volume-backed instance may have no image."""
     assert not traits or prefilter.keys & {*specs, *image}
@@ -182,7 +184,9 @@ def test_traits_of_a_request(prefilter, specs, image, traits):
         ),
     ],
 )
-def test_contradictions(prefilter, specs, image, why):
+def test_contradictory_or_invalid_flavor_values_are_refused(
+    prefilter, specs, image, why
+):
     """A flavor that contradicts the image, or has an invalid value, is refused."""
     with pytest.raises(NoValidHost) as caught:
         prefilter(Settings(), sources())(a_request(extra_specs=specs, image=image))
@@ -198,7 +202,9 @@ def test_contradictions(prefilter, specs, image, why):
         ('cow3', False, set()),
     ],
 )
-def test_disk_format(disk_format, is_bfv, traits, caplog):
+def test_a_host_must_support_the_disk_format_of_the_image(
+    disk_format, is_bfv, traits, caplog
+):
     """A host must support the disk format of the image, unless the root disk is a
     volume or os-traits lacks the format."""
     request = replace(a_request(is_bfv=is_bfv), image=Image(disk_format=disk_format))

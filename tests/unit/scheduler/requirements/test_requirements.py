@@ -50,7 +50,7 @@ CRB = 'COMPUTE_SECURITY_TPM_CRB'
         ({'hw:cpu_policy': 'mixed'}, {}, (0, 8)),
     ],
 )
-def test_pinned_and_floating_cpus(extra_specs, image, pins):
+def test_pinned_vcpus_are_pcpu_and_floating_vcpus_are_vcpu(extra_specs, image, pins):
     """Pinned vCPUs are PCPU in Placement, floating vCPUs are VCPU."""
     pinning = Requirements(a_flavor(extra_specs, vcpus=8), image).cpu_pinning
 
@@ -126,7 +126,7 @@ def test_pinned_and_floating_cpus(extra_specs, image, pins):
         ({'hw:firmware_stateless': 'true'}, {'hw_firmware_type': 'uefi'}, set()),
     ],
 )
-def test_traits(specs, image, traits):
+def test_features_of_flavor_and_image_need_the_traits_of_nova(specs, image, traits):
     """Each choice of flavor or image needs the same traits as in nova."""
     requirements = a_request(extra_specs=specs, image=image).requirements
 
@@ -148,7 +148,7 @@ def test_traits(specs, image, traits):
         ),
     ],
 )
-def test_resources(specs, image, amounts):
+def test_encrypted_memory_and_pmem_labels_need_resources(specs, image, amounts):
     """Encrypted memory needs an encryption context, and each label of ``hw:pmem`` a
     namespace."""
     requirements = a_request(extra_specs=specs, image=image).requirements
@@ -169,7 +169,7 @@ def test_resources(specs, image, amounts):
         ({'hw:cpu_thread_policy': 'prefer'}, {'hw_cpu_thread_policy': 'require'}, None),
     ],
 )
-def test_smt(specs, image, trait):
+def test_the_thread_policy_requires_or_forbids_smt(specs, image, trait):
     """``isolate`` forbids SMT, ``require`` requires SMT."""
     assert Requirements(a_flavor(specs), image).hyperthreading == trait
 
@@ -312,7 +312,7 @@ def dedicated(mask):
         ),
     ],
 )
-def test_contradictions(part, specs, image, why):
+def test_contradictory_and_invalid_requirements_are_refused(part, specs, image, why):
     """Contradictions of flavor and image, and invalid values, are refused."""
     requirements = Requirements(a_flavor(specs, vcpus=4), image)
 
@@ -374,7 +374,7 @@ HALVES = {
         ({'hw:pmem': 'X'}, {}, (a_cell(),)),
     ],
 )
-def test_cells(specs, image, cells):
+def test_guest_cells_divide_vcpus_and_memory_of_the_flavor(specs, image, cells):
     """The topology divides 4 vCPUs and 1024 MiB, and has the policy for emulator
     threads."""
     flavor = Flavor(vcpus=4, memory_mb=1024, extra_specs=specs)
@@ -404,7 +404,7 @@ def test_cells(specs, image, cells):
         ({'hw:mem_page_size': '2048'}, {'hw_mem_page_size': 'small'}),
     ],
 )
-def test_impossible_cells(specs, image):
+def test_guest_cells_that_nova_api_refuses_are_refused(specs, image):
     """Extra specs that nova-api refuses are refused by the scheduler, too."""
     assert numa.topology(a_flavor(HALVES, vcpus=4, memory_mb=1024), {})
 
@@ -445,7 +445,7 @@ def test_impossible_cells(specs, image):
         ({'root_required': frozenset({'A'})}, set()),
     ],
 )
-def test_required_traits_of_groups(fields, traits):
+def test_request_groups_have_traits_of_flavor_image_and_ports(fields, traits):
     """The groups have the required traits of flavor, image and ports, without the
     required traits of the root provider."""
     required = set()
@@ -455,7 +455,7 @@ def test_required_traits_of_groups(fields, traits):
     assert required == traits
 
 
-def test_requirements_are_worked_out_once():
+def test_requirements_are_kept_until_flavor_or_image_change():
     """A request keeps its requirements until flavor or image change."""
     request = a_request(extra_specs={'hw:cpu_policy': 'dedicated'}, image={})
     assert request.requirements.cpu_pinning is not None
@@ -470,7 +470,7 @@ def test_requirements_are_worked_out_once():
     assert rebuilt.requirements.properties == {'hw_machine_type': 'q35'}
 
 
-def test_a_part_is_worked_out_when_read():
+def test_an_invalid_part_refuses_a_request_only_when_read():
     """An invalid part refuses a request only when the part is read, and then at every
     read."""
     requirements = a_request(extra_specs={'hw:cpu_policy': 'odd'}).requirements
@@ -498,12 +498,12 @@ def pci_requests(text, *aliases, image=None, **specs):
     return pci_aliases.pci_requests(flavor, image or {}, list(map(json.dumps, aliases)))
 
 
-def test_flavor_without_alias():
+def test_aliases_are_not_parsed_for_a_flavor_without_alias():
     """The aliases are not parsed if the flavor names no alias."""
     assert pci_aliases.pci_requests(a_flavor(), {}, ['no JSON']) == ()
 
 
-def test_aliases():
+def test_aliases_with_the_same_name_are_alternatives():
     """Aliases with the same name are alternatives."""
     gpu, nic = pci_requests('gpu:2, nic:1', GPU, OTHER, NIC)
 
@@ -512,7 +512,7 @@ def test_aliases():
     assert nic.spec == ({'resource_class': 'fast-nic', 'traits': 'custom_a, CUSTOM_B'},)
 
 
-def test_numa_policy():
+def test_the_numa_policy_of_the_flavor_wins_over_image_and_alias():
     """The policy of the flavor wins over the image, and the image over the alias."""
     of_image = {'hw_pci_numa_affinity_policy': 'socket'}
     of_flavor = {'hw:pci_numa_affinity_policy': 'required'}
@@ -525,7 +525,7 @@ def test_numa_policy():
         assert request.numa_policy == policy
 
 
-def test_groups():
+def test_every_device_has_a_request_group():
     """Each device has a request group."""
     groups = pci_aliases.request_groups(pci_requests('gpu:2,nic:1', GPU, NIC))
 
@@ -549,7 +549,7 @@ def test_groups():
         ('gpu:1', '[', ConfigError, 'no JSON object'),
     ],
 )
-def test_invalid_aliases(text, alias, error, why):
+def test_the_error_names_the_invalid_alias(text, alias, error, why):
     """The error names the invalid alias."""
     flavor = a_flavor({'pci_passthrough:alias': text})
 

@@ -41,7 +41,7 @@ class Untouchable(Weigher):
         ([{RAM: ' 1e1 '}], 10.0),
     ],
 )
-def test_scale(metadata, factor):
+def test_aggregates_override_the_multiplier_option(metadata, factor):
     """The least number of the host's aggregates overrides the option, with the sign of
     the option. Metadata that is not a number is an error."""
     weigher = RAMWeigher(Settings(ram_weight_multiplier=1.5))
@@ -65,7 +65,9 @@ def test_scale(metadata, factor):
         (1.0, {'weigh': ['yes']}, {RAM: '0'}, True),
     ],
 )
-def test_scale_of_zero(option, hints, metadata, asked):
+def test_a_weigher_with_scale_zero_on_all_hosts_is_not_asked(
+    option, hints, metadata, asked
+):
     """A weigher is asked only if it applies and its scale is not 0 on every host."""
     settings = Settings(ram_weight_multiplier=option)
     pipeline = Pipeline(settings, [], [Untouchable(settings)])
@@ -101,7 +103,7 @@ def test_scale_of_zero(option, hints, metadata, asked):
         ),
     ],
 )
-def test_needs(settings, request_, needed):
+def test_only_data_that_an_applying_weigher_needs_is_read(settings, request_, needed):
     """Instances, images and the hosts of group members are read if a weigher that
     applies needs them."""
     values = Settings(**settings)

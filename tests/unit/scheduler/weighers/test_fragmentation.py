@@ -84,7 +84,9 @@ TABLE = [
 
 @pytest.mark.parametrize('offer', [worked_out, asked])
 @pytest.mark.parametrize(('usual', 'request_', 'weights'), TABLE)
-def test_devices(usual, request_, weights, offer):
+def test_a_host_weighs_less_by_usual_guests_that_no_longer_fit(
+    usual, request_, weights, offer
+):
     """A guest takes the device with the least room. Without the device, no usual guest
     that needs the device fits."""
     weigher = FragmentationWeigher(Settings(fragmentation_weight_multiplier=1.0))
@@ -96,7 +98,7 @@ BROKEN = AskedCandidates([a_candidate('two')], [b'{"provider_summaries": {"two":
 
 
 @pytest.mark.parametrize('candidates', [None, without_devices(), BROKEN])
-def test_unknown_devices(candidates):
+def test_hosts_with_unknown_devices_weigh_as_without_devices(candidates):
     """Hosts whose devices are unknown count as hosts without devices."""
     weigher = FragmentationWeigher(Settings(fragmentation_weight_multiplier=1.0))
     for usual in (WHOLE_AND_HALF, PAIRS):
@@ -152,7 +154,7 @@ STORIES = [
 
 
 @pytest.mark.parametrize('story', STORIES)
-def test_a_kept_weight_is_for_the_devices_of_the_offer(story):
+def test_only_hosts_with_changed_devices_are_weighed_again(story):
     """The weights equal weights from nothing, after offers with other devices and
     without devices. Only hosts with other devices than before are weighed again."""
     table = HostTable()
@@ -208,7 +210,7 @@ CHANGES = [
 ]
 
 
-def test_devices_are_compared_on_the_changed_hosts_of_a_remembered_answer():
+def test_devices_are_compared_only_on_hosts_changed_in_the_answer():
     """Requests with the same remembered answer compare the devices of hosts with new
     claims. After the next answer, they compare the hosts that the answer changes."""
     table = HostTable()
@@ -247,7 +249,7 @@ def test_weights_by_unknown_parts_of_the_offer_are_not_kept():
     assert raw == [[0, 0, 0, 0], [1, 0, 0, 0]]
 
 
-def test_changes_of_hosts_that_a_request_does_not_ask_for_are_found_later():
+def test_a_host_skipped_by_a_request_is_weighed_again_if_changed():
     """A host whose devices change while requests ask for other hosts is weighed again
     at the next request for the host."""
     table = HostTable()

@@ -268,7 +268,9 @@ for setting, multiplier, metadata, weight in [
 
 
 @pytest.mark.parametrize(('name', 'settings', 'host', 'request_', 'weight'), CASES)
-def test_raw_weight(name, settings, host, request_, weight):
+def test_a_weigher_returns_the_expected_raw_weight(
+    name, settings, host, request_, weight
+):
     """A weigher that applies returns the raw weight, or raises an error about a missing
     metric."""
     weigher = made(name, **settings)
@@ -303,7 +305,9 @@ LINUX = {'os_type': 'linux', 'hw_pmu': True}
         ('os_type=much', 1.0, LINUX, [LINUX], 2),
     ],
 )
-def test_shared_properties(setting, multiplier, image, instances, weight):
+def test_instances_with_equal_image_properties_count(
+    setting, multiplier, image, instances, weight
+):
     """Every instance with an equal property counts, by the ratio of the property. The
     weigher applies if the option is not 0 and the image has a property that counts."""
     weigher = made(
@@ -322,6 +326,6 @@ def test_shared_properties(setting, multiplier, image, instances, weight):
 
 
 @pytest.mark.parametrize('name', sorted(entry_points(group='novasched.weighers').names))
-def test_multiplier_is_an_option(name):
+def test_the_multiplier_of_a_weigher_is_an_option(name):
     names = [field.name for field in dataclasses.fields(Settings)]
     assert made(name).multiplier in names

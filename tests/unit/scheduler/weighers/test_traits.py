@@ -65,7 +65,9 @@ TABLE = [
 
 @pytest.mark.parametrize('offer', [asked_now, remembered])
 @pytest.mark.parametrize(('extra_specs', 'image', 'avoided', 'weights'), TABLE)
-def test_weights(offer, extra_specs, image, avoided, weights):
+def test_preferred_traits_raise_and_avoided_traits_lower_weights(
+    offer, extra_specs, image, avoided, weights
+):
     """A preferred trait counts for a host, and an avoided trait against the host, by
     the latest answer of Placement. The flavor overrides the option, and so do required
     traits."""
@@ -82,7 +84,7 @@ def test_weights(offer, extra_specs, image, avoided, weights):
         assert weigher.weigh_offered(hosts, request, answer) == [0.0] * len(TRAITS)
 
 
-def test_placement_is_not_asked_for_wishes():
+def test_preferred_and_avoided_traits_are_not_in_the_query():
     """The query is the query of a flavor without preferred and avoided traits, and no
     warning is logged."""
     wishes = {'trait:CUSTOM_FAST': 'preferred', 'trait:HW_CPU_X86_AVX': 'avoided'}
