@@ -141,6 +141,18 @@ class Peer:
 
 
 @dataclass(slots=True)
+class Separation:
+    """The time after the break of a connection.
+
+    :ivar missed: the peers that were alive, and have sent no table since.
+    :ivar since: when the first connection broke (monotonic seconds).
+    """
+
+    missed: set[str] = field(default_factory=set)
+    since: float = -math.inf
+
+
+@dataclass(slots=True)
 class Outbox:
     """The messages to send.
 
@@ -177,9 +189,7 @@ class PeerProtocol:
         self._sending_since = math.inf
         self._receiving_since = math.inf
         self._next_clean_up = 0.0
-        # The peers from which this scheduler is apart, and since when.
-        self._missed_peers: set[str] = set()
-        self._apart_since = -math.inf
+        self._separation = Separation()
 
     # The connections of this scheduler
 
@@ -212,13 +222,14 @@ class PeerProtocol:
 
     def _part(self, now: float) -> None:
         """Note the loss of a connection to all living peers."""
-        if not self._missed_peers:
-            self._apart_since = now
-        self._missed_peers.update(self._peers)
+        separation = self._separation
+        if not separation.missed:
+            separation.since = now
+        separation.missed.update(self._peers)
 
     def _reunite(self) -> None:
         """Note that no peer is missed any more."""
-        self._missed_peers.clear()
+        self._separation.missed.clear()
         # With the table, claims get their places in the order.
         self._outbox.is_table_due = True
 
@@ -226,9 +237,9 @@ class PeerProtocol:
     def apart_until(self) -> float:
         """When decisions end to wait for the peers from which this scheduler is
         apart."""
-        if not self._missed_peers:
+        if not self._separation.missed:
             return -math.inf
-        return self._apart_since + REUNION_S
+        return self._separation.since + REUNION_S
 
     @property
     def _is_sending(self) -> bool:
@@ -329,7 +340,7 @@ class PeerProtocol:
             actions.append(self._clean_up(now))
 
         self.echoed_at = now
-        if not self._missed_peers:
+        if not self._separation.missed:
             actions.append(Echo(message.rows))
         return actions
 
@@ -347,9 +358,10 @@ class PeerProtocol:
         if message.whole:
             # A table makes up for all messages before.
             asked_at = None
-            if sender in self._missed_peers and self._connected_since <= now:
-                self._missed_peers.remove(sender)
-                if not self._missed_peers:
+            missed = self._separation.missed
+            if sender in missed and self._connected_since <= now:
+                missed.remove(sender)
+                if not missed:
                     self._reunite()
         elif is_missing:
             if before is not None:
@@ -371,7 +383,8 @@ class PeerProtocol:
         if silent:
             self._count_schedulers()
 
-        if self._missed_peers and now - self._connected_since > PEER_TIMEOUT_S:
+        is_late = now - self._connected_since > PEER_TIMEOUT_S
+        if self._separation.missed and is_late:
             self._reunite()
 
         # A question may get lost, and a table, too.

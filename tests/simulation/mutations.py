@@ -226,7 +226,7 @@ MUTATIONS = (
     Mutation(
         'schedulers whose connections are broken decide alone',
         'rpc/peer_protocol.py',
-        '        return self._apart_since + REUNION_S\n',
+        '        return self._separation.since + REUNION_S\n',
         '        return -math.inf\n',
     ),
     Mutation(
