@@ -184,6 +184,8 @@ class Walk(RuleBasedStateMachine):
             return
         read_at = self.now - age
         self.ledger.shown(claim, read_at, is_there)
+        if not is_there:
+            story.has_arrived = False
         if read_at < story.shown_at:
             story.has_arrived |= is_there
             story.happens('shown')

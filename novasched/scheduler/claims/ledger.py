@@ -63,8 +63,6 @@ CHANGES_KEPT = 1000
 all claims."""
 RELEASES_KEPT = 1000
 """Released claims that are remembered."""
-ARRIVALS_KEPT = 1000
-"""Claims that are remembered since their instances have arrived on their hosts."""
 
 
 @dataclass(eq=False, slots=True)
@@ -232,7 +230,8 @@ class ClaimsLedger:
         self._shown_on: set[str] = set()  # hosts with claims that are SHOWN
         self._changes: deque[Change] = deque(maxlen=CHANGES_KEPT)
         self._releases: deque[tuple[str | None, float]] = deque(maxlen=RELEASES_KEPT)
-        self._arrivals: deque[Entry] = deque(maxlen=ARRIVALS_KEPT)
+        # The claims whose instances have arrived within the lag of databases.
+        self._arrivals: dict[PendingClaim, Entry] = {}
         self._expire_at = 0.0
 
     def __contains__(self, claim: object) -> bool:
@@ -306,15 +305,17 @@ class ClaimsLedger:
         """Note that hosts which were read at a moment show the instance.
 
         :param has_arrived: the instance was seen on the host of the claim. Otherwise it
-            may be late, or will never arrive.
+            may be late, will never arrive, or has gone.
         """
         entry = self._entries[claim]
+        if not has_arrived:
+            self._arrivals.pop(claim, None)
         if entry.shown_at <= read_at:
             return
         entry.stage = Stage.SHOWN
         entry.shown_at = read_at
         if has_arrived:
-            self._arrivals.append(entry)
+            self._note_arrival(entry)
         self._shown_on.add(claim.host.uuid)
         self._note(entry, 0)
 
@@ -332,10 +333,9 @@ class ClaimsLedger:
         reading of the moment may not show the instances, from a database that lags
         behind."""
         return [
-            entry.claim
-            for entry in self._arrivals
+            claim
+            for claim, entry in self._arrivals.items()
             if read_at - MAX_READ_LAG_S < entry.shown_at <= read_at
-            and entry.claim in self._entries
         ]
 
     def was_shown_before(self, claim: PendingClaim, moment: float) -> bool:
@@ -479,6 +479,14 @@ class ClaimsLedger:
                     of_provider[name] += change.added * amount
         return TakenAmounts(self.number, is_all, sums)
 
+    def _note_arrival(self, entry: Entry) -> None:
+        """Note an arrival, and forget arrivals that every database shows by now."""
+        oldest = entry.shown_at - MAX_READ_LAG_S
+        for claim, earlier in [*self._arrivals.items()]:
+            if earlier.shown_at <= oldest:
+                del self._arrivals[claim]
+        self._arrivals[entry.claim] = entry
+
     def _note(self, entry: Entry, added: int) -> None:
         self._changes.append(Change(entry, added))
         self.number += 1
@@ -498,6 +506,7 @@ class ClaimsLedger:
         if entry is None:
             return False
 
+        self._arrivals.pop(claim, None)
         host = claim.host.uuid
         del self._of_host[host][claim]
         if not self._of_host[host]:

@@ -281,13 +281,15 @@ def test_a_claim_counts_where_the_reading_lacks_a_needed_instance(cloud, needs, 
 
 
 def test_the_claim_of_an_instance_seen_as_deleted_does_not_count(cloud):
-    """The claim of an instance that was seen as deleted does not count again."""
+    """An instance that has arrived and was deleted is missing for good reason."""
     cloud.add_host('dest')
     reader = cloud.reader()
     request = a_request(instance_uuid=MOVING)
     [host] = hosts_of(reader, request).values()
     reader.pending_claims.choose(host, request, None, {})
-    row = {'uuid': MOVING, **row_of('deleted - dest deleted')}
-    cloud.add(cloud.engines['cell1'], tables.instances, **row)
-    snapshot = reader.read(None, request, Needs(named=[MOVING]))
-    assert reader.pending_claims.of(snapshot) == {}
+    for step in ('building networking dest', 'deleted - dest deleted'):
+        cloud.sql('cell1', 'DELETE FROM instances')
+        row = {'uuid': MOVING, **row_of(step)}
+        cloud.add(cloud.engines['cell1'], tables.instances, **row)
+        snapshot = reader.read(None, request, Needs(named=[MOVING]))
+        assert reader.pending_claims.of(snapshot) == {}
