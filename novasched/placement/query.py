@@ -389,6 +389,7 @@ def _order(constraint: Constraint) -> tuple[int, bool]:
 def _constraints(name: str, value: str) -> Iterator[Constraint]:
     """The constraints of a parameter."""
     match = _NAME.match(name.removeprefix('root_'))
+    # A group of traits alone has no resources.
     if match is None or not value:
         return
 

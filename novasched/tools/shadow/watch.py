@@ -79,8 +79,9 @@ def requested_amounts(request: Request, settings: Settings) -> Mapping[str, int]
 
     amounts = Counter[str]()
     for name, value in parameters:
-        # Also the resources of numbered groups (resources1).
-        if name.startswith('resources'):
+        # Also the resources of numbered groups (resources1). A group of traits alone
+        # has no resources.
+        if name.startswith('resources') and value:
             for pair in value.split(','):
                 resource, amount = pair.split(':')
                 amounts[resource] += int(amount)

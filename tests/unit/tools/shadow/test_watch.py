@@ -5,11 +5,17 @@ from concurrent.futures import Executor, Future
 
 import pytest
 
+from novasched.conf.settings import Settings
 from novasched.rpc.notifications import payloads
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.tools.shadow.comparison import Shadow
-from novasched.tools.shadow.watch import Event, LiveComparison, ObservedClaim
-from tests.lab.builders import a_host
+from novasched.tools.shadow.watch import (
+    Event,
+    LiveComparison,
+    ObservedClaim,
+    requested_amounts,
+)
+from tests.lab.builders import a_host, a_request
 from tests.lab.wire import FLAVOR, primitive
 from tests.unit.tools.shadow.test_comparison import a_shadow
 
@@ -267,3 +273,16 @@ def test_unreadable_payloads_are_ignored(bus, payload):
 def test_the_host_of_a_claim_is_the_only_new_host(now, before, host):
     """The new host, if there is exactly one."""
     assert ObservedClaim(now).host(ObservedClaim(before)) == host
+
+
+@pytest.mark.parametrize(('extra_specs', 'amounts'), [
+    ({}, {}),
+    ({'resources1:VGPU': '1', 'resources2:VGPU': '2'}, {'VGPU': 3}),
+    ({'resources1:VGPU': '1', 'trait2:CUSTOM_A': 'required'}, {'VGPU': 1}),
+    ({'hw:cpu_policy': 'dedicated'}, {}),
+])  # fmt: skip
+def test_the_requested_amounts_are_those_of_all_groups(extra_specs, amounts):
+    """A group of traits alone has no amounts. Dedicated CPUs count as VCPU."""
+    request = a_request(extra_specs=extra_specs)
+    plain = {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
+    assert requested_amounts(request, Settings()) == {**plain, **amounts}
