@@ -221,7 +221,7 @@ class PeerProtocol:
         self._count_schedulers()
 
     def _part(self, now: float) -> None:
-        """Note the loss of a connection to all living peers."""
+        """Note that this scheduler is apart from all living peers."""
         separation = self._separation
         if not separation.missed:
             separation.since = now
@@ -235,14 +235,15 @@ class PeerProtocol:
 
     @property
     def apart_until(self) -> float:
-        """When decisions end to wait for the peers from which this scheduler is
-        apart."""
+        """Until when decisions wait for the peers from which this scheduler is apart;
+        minus infinity while the schedulers are together."""
         if not self._separation.missed:
             return -math.inf
         return self._separation.since + REUNION_S
 
     @property
     def _is_sending(self) -> bool:
+        """True while messages reach the broker."""
         return self._sending_since < math.inf
 
     @property
@@ -359,7 +360,8 @@ class PeerProtocol:
             # A table makes up for all messages before.
             asked_at = None
             missed = self._separation.missed
-            if sender in missed and self._connected_since <= now:
+            is_connected = self._connected_since < math.inf
+            if is_connected and sender in missed:
                 missed.remove(sender)
                 if not missed:
                     self._reunite()

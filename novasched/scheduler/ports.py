@@ -151,5 +151,5 @@ class Peers(Protocol):
         """Announce the new stage of a claim of this process; returns at once."""
 
     def catch_up(self, claim: PendingClaim) -> None:
-        """Wait until the announcements before a claim have arrived: for half a second
-        at most, and for some seconds while the connections to the broker are broken."""
+        """Wait until the announcements before a claim have arrived: half a second at
+        most, or until 20 seconds after a connection to the broker has broken."""

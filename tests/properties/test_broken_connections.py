@@ -4,6 +4,7 @@
 import math
 from collections import deque
 from contextlib import ExitStack
+from itertools import count
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,7 +23,8 @@ HOST = a_host('host')
 class Scheduler:
     """A scheduler with a connection to send and a connection to receive.
 
-    :ivar queue: the messages that have not arrived yet; None without a connection.
+    :param queues: the messages that have not arrived yet, by the name of the scheduler;
+        without a connection to receive, a scheduler has no queue.
     :ivar unchecked: choices that may turn out not to fit.
     :ivar kept: choices that fit beside all claims that the scheduler knew.
     """
@@ -35,6 +37,7 @@ class Scheduler:
         self.claims = PendingClaims(Settings(), ledger, self.peers)
         self.unchecked = deque()
         self.kept = []
+        self._numbers = count(1)
         self._sending = ExitStack()
         self._receiving = ExitStack()
         self._is_sending = False
@@ -79,7 +82,7 @@ class Scheduler:
             self.peers.receive(queue.popleft())
 
     def choose(self):
-        uuid = a_uuid(f'{self.name} {len(self.kept)} {len(self.unchecked)}')
+        uuid = a_uuid(f'{self.name} {next(self._numbers)}')
         request = a_request(instance_uuid=uuid, instance_uuids=(uuid,))
         self.unchecked.append(self.claims.choose(HOST, request, None, {}))
 
@@ -88,7 +91,8 @@ class Scheduler:
         if not self.unchecked:
             return
         choice = self.unchecked[0]
-        waits = self.peers._echo_due(0.0) > 0.0
+        now = self.claims.ledger.clock()
+        waits = self.peers._echo_due(now) > now
         with self.claims.ledger as ledger:
             if waits and ledger.order_of(choice) == math.inf:
                 return

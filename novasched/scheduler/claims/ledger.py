@@ -46,6 +46,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
+from novasched.scheduler.claims.group_members import GroupMembers
 from novasched.scheduler.model.claim import ClaimsOfHost, PendingClaim, Stage
 from novasched.scheduler.model.instance import MAX_READ_LAG_S
 from novasched.scheduler.model.request import REQUEST_LIMIT_S
@@ -119,22 +120,6 @@ class TakenAmounts(NamedTuple):
     by_provider: Mapping[str, Mapping[str, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class PastMember:
-    """A member of a server group whose claim is OVER.
-
-    :ivar host_uuid: the UUID of its host.
-    :ivar host: the name of its host.
-    :ivar until: when every request that may not know the member has ended.
-    """
-
-    uuid: str
-    group: str
-    host_uuid: str
-    host: str
-    until: float
-
-
 def chosen_limit(timeout: float) -> float:
     """Seconds after which a choice is over that is neither claimed nor released: the
     message about the end of its request was lost. A request alone, which has no
@@ -143,65 +128,6 @@ def chosen_limit(timeout: float) -> float:
     :param timeout: see :class:`ClaimsLedger`.
     """
     return max(REQUEST_LIMIT_S, timeout)
-
-
-class GroupMembers:
-    """The claims of members of server groups, and the members whose claims are OVER.
-
-    A past member is remembered until every request that may not know the member has
-    ended.
-
-    :ivar queue: the past members, in the order in which their claims ended.
-    """
-
-    def __init__(self) -> None:
-        self._claims: dict[str, dict[PendingClaim, None]] = {}
-        self._past: dict[str, dict[str, PastMember]] = {}
-        self.queue: deque[PastMember] = deque()
-
-    def claims(self, group: str) -> Collection[PendingClaim]:
-        """The claims of the members of a group, in the order in which they came."""
-        return self._claims.get(group, {}).keys()
-
-    def past(self, group: str) -> Collection[PastMember]:
-        """The past members of a group."""
-        return self._past.get(group, {}).values()
-
-    def add(self, claim: PendingClaim) -> None:
-        """Note a claim, if its instance is a member of a group."""
-        group = claim.request.instance_group
-        if group is not None and group.uuid:
-            self._claims.setdefault(group.uuid, {})[claim] = None
-
-    def remove(self, claim: PendingClaim) -> None:
-        """Remove a claim, if its instance is a member of a group."""
-        group = claim.request.instance_group
-        if group is not None and group.uuid:
-            del self._claims[group.uuid][claim]
-            if not self._claims[group.uuid]:
-                del self._claims[group.uuid]
-
-    def remember(self, claim: PendingClaim, until: float) -> None:
-        """Remember the instance and the host of a claim, if the instance is a member of
-        a group."""
-        group = claim.request.instance_group
-        instance = claim.request.instance_uuid
-        if group is None or not group.uuid or instance is None:
-            return
-        host = claim.host
-        member = PastMember(instance, group.uuid, host.uuid, host.host, until)
-        self._past.setdefault(group.uuid, {})[instance] = member
-        self.queue.append(member)
-
-    def forget(self, now: float) -> None:
-        """Forget the past members that every request in progress knows."""
-        while self.queue and self.queue[0].until <= now:
-            member = self.queue.popleft()
-            members = self._past.get(member.group, {})
-            if members.get(member.uuid) is member:
-                del members[member.uuid]
-                if not members:
-                    del self._past[member.group]
 
 
 class ClaimsLedger:
@@ -480,11 +406,13 @@ class ClaimsLedger:
         return TakenAmounts(self.number, is_all, sums)
 
     def _note_arrival(self, entry: Entry) -> None:
-        """Note an arrival, and forget arrivals that every database shows by now."""
-        oldest = entry.shown_at - MAX_READ_LAG_S
-        for claim, earlier in [*self._arrivals.items()]:
-            if earlier.shown_at <= oldest:
-                del self._arrivals[claim]
+        """Note an arrival, and forget arrivals that every database shows by now. The
+        arrivals are in the order of the readings."""
+        while self._arrivals:
+            first = next(iter(self._arrivals.values()))
+            if first.shown_at > entry.shown_at - MAX_READ_LAG_S:
+                break
+            del self._arrivals[first.claim]
         self._arrivals[entry.claim] = entry
 
     def _note(self, entry: Entry, added: int) -> None:

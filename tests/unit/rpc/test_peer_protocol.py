@@ -250,12 +250,17 @@ def parted(now=10.0):
     return b
 
 
+def reconnect(scheduler, now):
+    """Make both connections of a scheduler anew."""
+    scheduler.start_sending(now)
+    scheduler.start_receiving(now)
+
+
 def test_a_scheduler_is_apart_until_all_tables_arrive():
     """Its own messages give no place in the order before, and are sent again then."""
     b = parted(10.0)
     assert b.apart_until == 30.0
-    b.start_sending(12.0)
-    b.start_receiving(12.0)
+    reconnect(b, 12.0)
     b.due(12.0)
     assert b.receive(received('b', 0), 12.1) == [CleanUp(None)]
 
@@ -300,8 +305,7 @@ def test_a_scheduler_with_a_single_connection_stays_apart(is_sending, is_receivi
 def test_the_time_apart_counts_from_the_first_break():
     """Connections that break again and again do not delay decisions for ever."""
     b = parted(10.0)
-    b.start_sending(12.0)
-    b.start_receiving(12.0)
+    reconnect(b, 12.0)
     b.receive(received('a', 7, whole=True), 12.1)
     b.stop_receiving(25.0)
     assert b.apart_until == 30.0
