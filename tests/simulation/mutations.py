@@ -90,8 +90,10 @@ MUTATIONS = (
     Mutation(
         'a generation conflict of a claim counts as a refusal',
         'placement/claim_protocol.py',
-        'Answer.CONFLICT: ReadFirst(Step.WRITE_BESIDE),',
-        'Answer.CONFLICT: Step.REFUSE,',
+        '        Answer.CONFLICT: ReadFirst(Step.WRITE_BESIDE),\n'
+        '        Answer.LATE_CONFLICT: ReadFirst(Step.WRITE_BESIDE),\n',
+        '        Answer.CONFLICT: Step.REFUSE,\n'
+        '        Answer.LATE_CONFLICT: Step.REFUSE,\n',
     ),
     Mutation(
         'an attempt without an answer is forgotten by the next one',
@@ -240,8 +242,10 @@ MUTATIONS = (
     Mutation(
         'a claim that a proxy has sent twice counts as refused',
         'placement/claim_protocol.py',
-        'Answer.CONFLICT: ReadFirst(Step.REFUSE),',
-        'Answer.CONFLICT: Step.REFUSE,',
+        '        Answer.CONFLICT: ReadFirst(Step.REFUSE),\n'
+        '        Answer.LATE_CONFLICT: ReadFirst(Step.REFUSE),\n',
+        '        Answer.CONFLICT: Step.REFUSE,\n'
+        '        Answer.LATE_CONFLICT: Step.REFUSE,\n',
     ),
     Mutation(
         'the members of a group are those that the caller knows',
