@@ -24,6 +24,10 @@ REPORT_S = 10.0
 LAGS_S = (0.5, 4.0)
 """Seconds between a change of aggregates in nova's database and in Placement. Each
 change takes one of these times."""
+CLAIM_WAIT_S = 8.0
+"""The longest seconds for which a stop of Placement waits for a claim."""
+CLAIM_LOOK_S = 0.004
+"""Seconds between two looks for a claim, a part of the time of an answer."""
 READ_LAGS_S = (0.2, 2.0)
 """The longest seconds by which a replica of a database is behind."""
 BRIDGED_S = 5.0
@@ -70,8 +74,10 @@ class Faults:
         self._world.troubles.lost_at = self._world.loop.now
 
     def placement_stops(self, random: Random) -> None:
-        """Stop Placement for a while."""
+        """Stop Placement for a while, often just after a claim: its answer gets lost,
+        and repetitions find no Placement."""
         world = self._world
+        self._wait_for_claim(random.uniform(0, CLAIM_WAIT_S))
         if world.weather.is_down:
             return
         world.tell('Placement stops')
@@ -80,6 +86,15 @@ class Faults:
         world.weather.down_since = math.inf
         world.troubles.lost_at = max(world.troubles.lost_at, world.loop.now)
         world.tell('Placement starts')
+
+    def _wait_for_claim(self, seconds: float) -> None:
+        """Wait for the next new consumer in Placement, for some seconds at most."""
+        loop = self._world.loop
+        consumers = self._world.model.consumers
+        until = loop.now + seconds
+        number = len(consumers)
+        while len(consumers) <= number and loop.now < until:
+            loop.sleep(CLAIM_LOOK_S)
 
     def broker_stops(self, random: Random) -> None:
         """Stop the broker for a while."""

@@ -83,6 +83,10 @@ KINDS_OF_FAULTS = (1, 2, 3, len(FAULTS))
 """Numbers of the kinds of faults of a day."""
 AT_ONCE = ((1,), (1, 1, 1, 2, 8), (8,))
 """Numbers of boots at the same moment. Each day has some of these numbers."""
+BOOTS_AFTER_CHANGE = 10
+BOOTS_AFTER_CHANGE_S = 12.0
+"""Boots in the zone while hosts change the zone, and the seconds in which they begin:
+the change lasts for seconds only, until Placement knows the zones of the hosts."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,10 @@ def script_of(seed: int) -> list[Action]:
             for _ in range(number):
                 actions.append(Action(moment, kind, random.getrandbits(32)))
                 at += random.expovariate(1 / every_s)
+            if kind == HOSTS_CHANGE_ZONE:
+                for _ in range(BOOTS_AFTER_CHANGE):
+                    later = moment + random.uniform(0, BOOTS_AFTER_CHANGE_S)
+                    actions.append(Action(later, BOOT_IN_ZONE, random.getrandbits(32)))
     return sorted(actions, key=lambda action: action.at)
 
 
