@@ -15,7 +15,8 @@ from novasched.scheduler.filters.affinity import (
 from novasched.scheduler.filters.num_instances import NumInstancesFilter
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.weighers.ram import RAMWeigher
-from novasched.tools.simulate.simulator import SimulatedPlacement, Simulator
+from novasched.tools.simulate.simulated_placement import SimulatedPlacement
+from novasched.tools.simulate.simulator import Simulator
 from tests.lab.builders import a_candidate
 from tests.lab.memory_schedulers import a_driver
 

@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from novasched.conf.settings import Settings
 from novasched.placement import wire
 from novasched.placement.client import CandidatesWithSummaries
-from novasched.tools.simulate.simulator import CandidatesLeft, SimulatedPlacement
+from novasched.tools.simulate.simulated_placement import (
+    CandidatesLeft,
+    SimulatedPlacement,
+)
 from tests.lab.builders import a_full_candidate, a_request, a_uuid
 
 PROVIDERS = [a_uuid(name) for name in 'abc']

@@ -34,12 +34,10 @@ from novasched.scheduler.requirements.pci_aliases import pci_requests, request_g
 from novasched.service.build import Application, http_adapter
 from novasched.tools.shadow.comparison import composed
 from novasched.tools.simulate import sources
-from novasched.tools.simulate.described_cloud import (
-    COMPUTE_VERSION,
-    DescribedCloud,
-)
+from novasched.tools.simulate.described_cloud import COMPUTE_VERSION, DescribedCloud
 from novasched.tools.simulate.evacuations import CYBORG_SPEC, EvacuationReader
-from novasched.tools.simulate.simulator import SimulatedPlacement, Simulator
+from novasched.tools.simulate.simulated_placement import SimulatedPlacement
+from novasched.tools.simulate.simulator import Simulator
 
 _FIELDS = {field.name for field in dataclasses.fields(Settings)}
 CHANGEABLE = {

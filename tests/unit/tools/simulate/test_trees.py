@@ -14,7 +14,8 @@ from novasched.scheduler.filters.pci_passthrough import PciPassthroughFilter
 from novasched.scheduler.model.flavor import RequestGroup
 from novasched.scheduler.model.numa import HostTopology
 from novasched.scheduler.model.pci import PciRequest, Pool
-from novasched.tools.simulate.simulator import SimulatedPlacement, Simulator
+from novasched.tools.simulate.simulated_placement import SimulatedPlacement
+from novasched.tools.simulate.simulator import Simulator
 from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
 from tests.lab.daemon import new_uuids
 from tests.lab.device_hosts import FIRST_CELLS_FULL, a_device_guest
