@@ -13,6 +13,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from keystoneauth1 import adapter, loading
@@ -55,7 +56,6 @@ from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.claims.shared_ledger import SharedLedger
 from novasched.scheduler.drivers import Driver, SchedulerDeps
 from novasched.scheduler.errors import PlacementUnauthorized, PlacementUnavailable
-from novasched.scheduler.plugin import Data
 from novasched.scheduler.prefilters import Network, Sources
 from novasched.scheduler.prefilters.request_filter import enabled_prefilters
 from novasched.service.runtime import version
@@ -65,8 +65,9 @@ if TYPE_CHECKING:
     from novasched.observe.tracing import DecisionExporter
 
 LOG = logging.getLogger('nova.scheduler.manager')
-COUNTS = 'counts'
-"""The value of ``[novasched] fault_detail`` for refusals with reasons."""
+name_of = attrgetter('name')
+EXPLAINED_BY = {'counts': render.explained}
+"""The text that follows nova's reason in a fault, by ``[novasched] fault_detail``."""
 MAX_HTTP_CONNECTIONS = 64
 """Connections to a service: one for each thread, by the default of ``[DEFAULT]
 executor_thread_pool_size``."""
@@ -170,55 +171,29 @@ def compose(
     filters = plugins.filters(settings, prepare)
     weighers = plugins.weighers(settings, prepare)
     make_driver = plugins.driver(settings, prepare)
-    enabled = (*filters, *weighers)
     if counters:
-        counters.expect(
-            [plugin.name for plugin in filters], [plugin.name for plugin in weighers]
-        )
+        counters.expect(map(name_of, filters), map(name_of, weighers))
 
-    traces = None
-    rpc_tracing = tracing_options(conf)
-    if service.tracing_endpoint:
-        traces = wiring.traces(service.tracing_endpoint, service.host, version())
-    elif rpc_tracing is not None:
-        traces = wiring.traces_beside_messages(rpc_tracing, service.host, version())
-
-    # Databases.
-    utcnow = timeutils.utcnow
     main_database = _database(conf, 'database', settings.cell_timeout)
-    api_database = _database(conf, 'api_database', settings.cell_timeout)
-    cells = Cells(api_database, conf.database, settings.cell_timeout)
-    cells.refresh()
-    aggregates = AggregateReader(api_database)
-    # The last state: requests read the aggregates before plugins are asked.
-    AggregateList.source = lambda: aggregates.state(-math.inf).by_host
-    group = service_group(conf, settings, service.host, utcnow)
     ledger = SharedLedger(settings.in_flight_timeout)
-    peers = None
-    if service.share_pending_claims and ledger.timeout and uses_rabbitmq(conf):
-        peers = PeerSchedulers(ledger, service.host)
+    peers = _peers(conf, service, ledger)
     pending_claims = PendingClaims(settings, ledger, peers)
-    hosts = HostReader(settings, cells, aggregates, pending_claims, group, utcnow)
+    hosts = _host_reader(conf, settings, service, pending_claims)
 
-    # Placement and Neutron.
     placement = PlacementClient(
         settings,
         make_http(conf, 'placement', service),
-        InstanceStates(cells),
+        InstanceStates(hosts.cells),
         pending_claims.taken,
         max(1, service.workers),
     )
     network = _neutron(conf, settings, service, placement, make_http)
 
-    # Decisions, and the observers of decisions.
-    sources = Sources(aggregates, network)
-    prefilters = enabled_prefilters(settings, sources)
+    prefilters = enabled_prefilters(settings, Sources(hosts.aggregates, network))
     notifier = make_notifier(conf, service)
+    traces = _traces(conf, service)
     http = make_http(conf, 'placement', service)
     records = _recorder(settings, service, hosts, placement, http, counters, traces)
-    explain = None
-    if settings.fault_detail == COUNTS:
-        explain = render.explained
     deps = SchedulerDeps(
         settings,
         prefilters,
@@ -229,28 +204,82 @@ def compose(
         pending_claims,
         notifier,
         records,
-        explain,
+        EXPLAINED_BY.get(settings.fault_detail),
     )
-
-    memcached = None
-    if isinstance(group, MemcachedServiceGroup):
-        memcached = group
     return Application(
         driver=make_driver(deps),
         placement=placement,
         hosts=hosts,
-        cells=cells,
-        heartbeat=Heartbeat(
-            main_database, cells.enabled, service.host, utcnow, memcached
-        ),
-        discovery=Discovery(cells, main_database, group, service.host, utcnow),
+        cells=hosts.cells,
+        heartbeat=_heartbeat(main_database, hosts, service),
+        discovery=_discovery(main_database, hosts, service),
         main_database=main_database,
         notifier=notifier,
         records=records,
-        reads_caller=any(Data.CALLER in plugin.reads for plugin in enabled),
+        reads_caller=deps.reads_caller,
         peers=peers,
         tracing=traces,
     )
+
+
+def _peers(
+    conf: cfg.ConfigOpts, service: ServiceSettings, ledger: SharedLedger
+) -> PeerSchedulers | None:
+    """Build the exchange of pending claims with other schedulers; None without."""
+    if service.share_pending_claims and ledger.timeout and uses_rabbitmq(conf):
+        return PeerSchedulers(ledger, service.host)
+    return None
+
+
+def _host_reader(
+    conf: cfg.ConfigOpts,
+    settings: Settings,
+    service: ServiceSettings,
+    pending_claims: PendingClaims,
+) -> HostReader:
+    """Build the reader of hosts from the databases of all cells."""
+    api_database = _database(conf, 'api_database', settings.cell_timeout)
+    cells = Cells(api_database, conf.database, settings.cell_timeout)
+    cells.refresh()
+    aggregates = AggregateReader(api_database)
+    # The last state: requests read the aggregates before plugins are asked.
+    AggregateList.source = lambda: aggregates.state(-math.inf).by_host
+
+    utcnow = timeutils.utcnow
+    group = service_group(conf, settings, service.host, utcnow)
+    return HostReader(settings, cells, aggregates, pending_claims, group, utcnow)
+
+
+def _heartbeat(
+    main_database: Database, hosts: HostReader, service: ServiceSettings
+) -> Heartbeat:
+    """Build the reports of this scheduler as a service."""
+    memcached = None
+    if isinstance(hosts.group, MemcachedServiceGroup):
+        memcached = hosts.group
+    return Heartbeat(
+        main_database, hosts.cells.enabled, service.host, hosts.utcnow, memcached
+    )
+
+
+def _discovery(
+    main_database: Database, hosts: HostReader, service: ServiceSettings
+) -> Discovery:
+    """Build the discovery of new hosts."""
+    return Discovery(
+        hosts.cells, main_database, hosts.group, service.host, hosts.utcnow
+    )
+
+
+def _traces(conf: cfg.ConfigOpts, service: ServiceSettings) -> DecisionExporter | None:
+    """Build the exporter of traces: to ``[novasched] tracing_endpoint``, or else where
+    oslo.messaging sends the traces of messages."""
+    if service.tracing_endpoint:
+        return wiring.traces(service.tracing_endpoint, service.host, version())
+    rpc_tracing = tracing_options(conf)
+    if rpc_tracing is not None:
+        return wiring.traces_beside_messages(rpc_tracing, service.host, version())
+    return None
 
 
 def _recorder(

@@ -11,6 +11,7 @@ from novasched.scheduler.decision import Decision
 from novasched.scheduler.filters import Filter
 from novasched.scheduler.model.host import Selection
 from novasched.scheduler.model.request import Request
+from novasched.scheduler.plugin import Data
 from novasched.scheduler.ports import Hosts, Notifier, Placement
 from novasched.scheduler.prefilters import Prefilter
 from novasched.scheduler.weighers import Weigher
@@ -37,6 +38,12 @@ class SchedulerDeps:
     recorder: Callable[[Decision], None] | None = None
     explain: Callable[[Decision], str] | None = None
     clock: Callable[[], float] = time.perf_counter
+
+    @property
+    def reads_caller(self) -> bool:
+        """True if a filter or weigher reads the context of the caller."""
+        plugins = (*self.filters, *self.weighers)
+        return any(Data.CALLER in plugin.reads for plugin in plugins)
 
 
 class Driver:
