@@ -14,6 +14,7 @@ from novasched.concurrency.single_flight import STUCK_AFTER_S
 from novasched.placement.allocations import Claim
 from novasched.placement.api import OutcomeUnknown
 from novasched.placement.claim_protocol import Written
+from novasched.scheduler.model.basis import RequestId
 
 POST_TARGET_S = 1.0
 """Seconds that a common POST may take, estimated from the latest ones. Requests wait no
@@ -39,8 +40,6 @@ class BatchWindow:
     Requests of a burst come within milliseconds. Without the window, the first request
     would ask alone, and the next requests would wait for the answer before asking. A
     single request does not wait, and no request waits for a late request.
-
-    The moment of the arrival identifies a request (monotonic seconds).
     """
 
     def __init__(
@@ -52,19 +51,23 @@ class BatchWindow:
         self._per_request = per_request
         self._longest = longest
         self._clock = clock
-        self._expected: set[float] = set()
+        # When each expected request began, in monotonic seconds.
+        self._expected: dict[RequestId, float] = {}
         self._changed = threading.Condition()
 
-    def expect(self, moment: float) -> None:
-        """Announce a request."""
+    def expect(self, request_id: RequestId, began: float) -> None:
+        """Announce a request.
+
+        :param began: when the try of the request began, in monotonic seconds.
+        """
         with self._changed:
             self._forget_late()
-            self._expected.add(moment)
+            self._expected[request_id] = began
 
-    def arrived(self, moment: float) -> None:
+    def arrived(self, request_id: RequestId) -> None:
         """Note the arrival of a request, or that the request does not need to ask."""
         with self._changed:
-            self._expected.discard(moment)
+            self._expected.pop(request_id, None)
             self._changed.notify_all()
 
     def wait(self) -> None:
@@ -72,13 +75,15 @@ class BatchWindow:
         until = self._clock() + self._longest
         with self._changed:
             while self._forget_late() and self._clock() < until:
-                soonest = min(until, min(self._expected) + self._per_request)
+                soonest = min(until, min(self._expected.values()) + self._per_request)
                 self._changed.wait(max(soonest - self._clock(), 0))
 
     def _forget_late(self) -> bool:
         """Forget late requests. True if the window still expects a request."""
         last = self._clock() - self._per_request
-        self._expected = {moment for moment in self._expected if moment > last}
+        for request_id, began in list(self._expected.items()):
+            if began <= last:
+                del self._expected[request_id]
         return bool(self._expected)
 
 

@@ -173,8 +173,8 @@ class PlacementClient:
         """
         return held_by(self._api, consumer).resources
 
-    def announce_arrival(self, moment: float) -> None:
-        self._window.expect(moment)
+    def announce_arrival(self, basis: Basis) -> None:
+        self._window.expect(basis.request_id, basis.began)
 
     def candidates(self, request: Request, basis: Basis = FRESH) -> Candidates:
         """The candidates that Placement offers for the request.
@@ -185,7 +185,7 @@ class PlacementClient:
         may_be_local = not any(self._is_shared(built.local) for built in queries)
         if basis.from_memory and may_be_local:
             # This request may wait for an answer that other requests do not need.
-            self._window.arrived(basis.began)
+            self._window.arrived(basis.request_id)
             remembered = self._remembered.offer(queries)
             if remembered is not None:
                 for built in queries:
@@ -329,7 +329,7 @@ class PlacementClient:
 
         :param flights: queries for which Placement is asked, by query string.
         """
-        self._window.arrived(basis.began)
+        self._window.arrived(basis.request_id)
         with self._lock:
             flight = flights.get(built.string)
             if flight is None:

@@ -217,7 +217,7 @@ class Cycle:
         """
         deps = self.deps
         deps.hosts.prefetch(self.basis.read_since)
-        deps.placement.announce_arrival(self.basis.began)
+        deps.placement.announce_arrival(self.basis)
         version = deps.hosts.minimum_version(self.basis.read_since)
         self.basis = replace(self.basis, minimum_version=version)
 

@@ -307,7 +307,7 @@ class MemoryPlacement:
         for provider, amounts in (free or {}).items():
             self.free.by_provider[provider] = dict(amounts)
 
-    def announce_arrival(self, moment: float) -> None:
+    def announce_arrival(self, basis: Basis) -> None:
         """Do nothing: no request waits for another one."""
 
     def candidates(self, request: Request, basis: Basis = FRESH) -> Candidates:

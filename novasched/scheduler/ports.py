@@ -22,12 +22,10 @@ claims of nova-scheduler."""
 class Placement(Protocol):
     """Placement, as far as the cycle needs it (``placement/client.py``)."""
 
-    def announce_arrival(self, moment: float) -> None:
+    def announce_arrival(self, basis: Basis) -> None:
         """Announce that a request will soon ask for candidates. Requests with the same
-        query may wait a little for the new request, so that one answer serves them all.
-
-        :param moment: when the try of the request began, in monotonic seconds.
-        """
+        query may wait a little for the new request, so that one answer serves them
+        all."""
 
     def candidates(self, request: Request, basis: Basis) -> Candidates:
         """The allocation candidates of the request, by the UUID of each provider."""

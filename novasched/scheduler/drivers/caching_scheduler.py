@@ -17,6 +17,7 @@ from novasched.scheduler.claims.shared_ledger import SharedLedger
 from novasched.scheduler.drivers import SchedulerDeps
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.memory import HostCache
+from novasched.scheduler.model.basis import RequestId
 from novasched.scheduler.model.request import Request
 
 
@@ -37,9 +38,11 @@ class CachingScheduler(FilterScheduler):
         """
         self.host_cache.refresh()
 
-    def _decide_patiently(self, request: Request, seed: int, ticket: object) -> Outcome:
+    def _decide_patiently(
+        self, request: Request, seed: int, request_id: RequestId
+    ) -> Outcome:
         """Take the resources of the placed instances off the hosts in memory."""
-        outcome = super()._decide_patiently(request, seed, ticket)
+        outcome = super()._decide_patiently(request, seed, request_id)
         # Not the request that came in, which may have a false hint.
         decided = outcome.decision.request
         if decided.is_rebuild or outcome.end is not End.PLACED:

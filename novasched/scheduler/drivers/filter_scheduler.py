@@ -12,7 +12,7 @@ from novasched.scheduler.cycle import Cycle, CycleDeps
 from novasched.scheduler.decision import Decision
 from novasched.scheduler.drivers import Driver, SchedulerDeps
 from novasched.scheduler.errors import NoValidHost, Unavailable
-from novasched.scheduler.model.basis import FRESH, Basis
+from novasched.scheduler.model.basis import FRESH, Basis, RequestId
 from novasched.scheduler.model.host import Selection
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.offered_hosts import OfferedHosts
@@ -41,7 +41,7 @@ class FilterScheduler(Driver):
         self.pending_claims = deps.pending_claims or PendingClaims(deps.settings)
         self._patience = Patience(deps.settings)
         self._offered_hosts = OfferedHosts()
-        self._deciding: set[object] = set()  # a ticket for each request
+        self._deciding: set[RequestId] = set()
         self._total_hosts = 0
 
     def make_pipeline(self, deps: SchedulerDeps) -> Pipeline:
@@ -61,12 +61,12 @@ class FilterScheduler(Driver):
             'Seed of the draws for instances %s: %d', request.instance_uuids, seed
         )
 
-        ticket = object()
-        self._deciding.add(ticket)
+        request_id = RequestId()
+        self._deciding.add(request_id)
         try:
-            outcome = self._decide_patiently(request, seed, ticket)
+            outcome = self._decide_patiently(request, seed, request_id)
         finally:
-            self._deciding.discard(ticket)
+            self._deciding.discard(request_id)
 
         decision = outcome.decision
         try:
@@ -106,7 +106,9 @@ class FilterScheduler(Driver):
     def make_room(self) -> None:
         self._patience.make_room()
 
-    def _decide_patiently(self, request: Request, seed: int, ticket: object) -> Outcome:
+    def _decide_patiently(
+        self, request: Request, seed: int, request_id: RequestId
+    ) -> Outcome:
         """Try to decide a request until there is an answer.
 
         While a service fails, each try begins after a pause: hosts and candidates
@@ -115,6 +117,7 @@ class FilterScheduler(Driver):
         settings = self.deps.settings
         began = time.monotonic()
         basis = Basis(
+            request_id=request_id,
             began=began,
             read_since=began,
             from_memory=settings.candidates_max_age != 0,
@@ -126,7 +129,7 @@ class FilterScheduler(Driver):
         failed_tries = 0
 
         while True:
-            basis = self._beside_others(basis, ticket)
+            basis = self._beside_others(basis)
             outcome = self._cycle(basis, seed).decide(request, is_announced)
             decision = outcome.decision.after(earlier)
             # Without a false hint, which the log names once.
@@ -165,7 +168,7 @@ class FilterScheduler(Driver):
             basis = following
             earlier = decision
 
-    def _beside_others(self, basis: Basis, ticket: object) -> Basis:
+    def _beside_others(self, basis: Basis) -> Basis:
         """The basis of a try beside the requests that are decided at the same time.
 
         Where an earlier answer of Placement may serve, a reading of the databases that
@@ -173,7 +176,7 @@ class FilterScheduler(Driver):
         """
         if not basis.from_memory:
             return basis
-        is_alone = self._deciding == {ticket}
+        is_alone = self._deciding == {basis.request_id}
         slack = 0.0
         if not is_alone:
             slack = min(MAX_SLACK_S, SLACK_PER_HOST_S * self._total_hosts)

@@ -2,7 +2,12 @@
 """The basis of one try to decide a request."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+
+class RequestId:
+    """Tells a request from all others for as long as the request is decided: requests
+    may be equal, and may arrive at the same moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +19,7 @@ class Basis:
     infinite future, which every reader takes for "now": nothing that was read before
     the call serves.
 
+    :ivar request_id: the request, which is the same in all of its tries.
     :ivar began: when the try began. Data that was read later serves in any case.
     :ivar read_since: a reading of the databases that began at this moment, or later,
         serves, too. Several requests at the same time so share one reading.
@@ -27,6 +33,7 @@ class Basis:
         prefilters narrow the request; None before the prefilters.
     """
 
+    request_id: RequestId = field(default_factory=RequestId)
     began: float = math.inf
     read_since: float = math.inf
     from_memory: bool = False

@@ -10,6 +10,7 @@ from novasched.concurrency.single_flight import STUCK_AFTER_S
 from novasched.placement import batching
 from novasched.placement.allocations import Claim
 from novasched.placement.batching import POST_MAX_CONSUMERS, Batches, BatchWindow, Order
+from novasched.scheduler.model.basis import RequestId
 from novasched.scheduler.model.candidate import Candidate
 from tests.lab.builders import a_uuid
 
@@ -203,7 +204,7 @@ def test_a_batch_waits_neither_for_late_requests_nor_too_long(
     """The wait does not include late requests, and has a longest time."""
     window = BatchWindow(per_request, longest, stopped_clock)
     for moment in set_out:
-        window.expect(moment)
+        window.expect(RequestId(), moment)
     thread = threading.Thread(target=window.wait, daemon=True)
     thread.start()
     thread.join(10)
@@ -213,11 +214,14 @@ def test_a_batch_waits_neither_for_late_requests_nor_too_long(
 def test_a_batch_waits_until_expected_requests_have_arrived():
     """The wait ends after the arrival of all requests that set out in time."""
     window = BatchWindow(per_request=60, longest=60, clock=stopped_clock)
-    window.expect(99)
-    window.expect(98)
+    # At the same moment.
+    first = RequestId()
+    second = RequestId()
+    window.expect(first, 99)
+    window.expect(second, 99)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(window.wait)
-        window.arrived(99)
+        window.arrived(second)
         assert not waiting.done()
-        window.arrived(98)
+        window.arrived(first)
         waiting.result(10)

@@ -19,12 +19,10 @@ BASIS = Basis(
     minimum_version=73,
 )
 NOW = 11.0
-FRESH = Basis(
-    began=NOW, read_since=NOW, from_memory=False, is_alone=True, deadline=40.0
+FRESH = replace(
+    BASIS, began=NOW, read_since=NOW, from_memory=False, minimum_version=None
 )
-FRESH_FROM_MEMORY = Basis(
-    began=NOW, read_since=NOW, from_memory=True, is_alone=True, deadline=40.0
-)
+FRESH_FROM_MEMORY = replace(FRESH, from_memory=True)
 
 
 @pytest.mark.parametrize(
