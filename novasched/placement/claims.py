@@ -109,7 +109,7 @@ class Claims:
 
         written = Written()
         try:
-            # A move reads allocations first, so that a batch does not suit it.
+            # A move reads allocations first, so that a batch does not suit a move.
             if len(claims) == 1 and claims[0].moves:
                 written = self._write_move(claims[0])
             else:

@@ -216,6 +216,7 @@ class Cycle:
         :raises NoValidHost: a prefilter refuses, or Placement offers no candidate.
         """
         deps = self.deps
+        # The databases are read while the prefilters and Placement work.
         deps.hosts.prefetch(self.basis.read_since)
         deps.placement.announce_arrival(self.basis)
         version = deps.hosts.minimum_version(self.basis.read_since)
@@ -276,6 +277,7 @@ class Cycle:
         ledger = self._claims.ledger
         asked = request
         newer = newer_members(request, ledger)
+        # Another reading only where a member was claimed during the last reading.
         while True:
             if newer:
                 asked = request.with_members(newer)
@@ -302,6 +304,7 @@ class Cycle:
                 state = self._place_together(state, random, undo)
             selections = self._with_alternates(state, random)
             self.explanation.end_step(ALTERNATES)
+            # The answer is complete: from here on the claims stand.
             undo.pop_all()
 
         self._claims.claimed(state.placed)
@@ -328,6 +331,7 @@ class Cycle:
                 choices.append(replace(choice, beside=beside))
                 state = state.with_one_more(request, choice.claim)
         if not state.request.claims:
+            # A rebuild in place, or a caller that claims the resources itself.
             self.explanation.end_step(CLAIM)
             return state
 
@@ -339,6 +343,7 @@ class Cycle:
         self.explanation.attempts.clear()
         self.explanation.together_refused = claims is None
         self.explanation.end_step(CLAIM, refused=None if claims else ALL_TOGETHER)
+        # The instances are ranked anew, and their first choices must not count then.
         undo.close()
         if claims is None:
             state.check_claim_refusal(1)
@@ -427,6 +432,8 @@ class Cycle:
 
         with ExitStack() as made:
             made.callback(placement.delete_allocations, claim)
+            # Not before the claim: choices of other schedulers become known while
+            # Placement works.
             if stays(choice, self._claims, self.deps.pipeline):
                 undo.push(made.pop_all())
                 return ClaimEnd.MADE
@@ -465,6 +472,8 @@ class Cycle:
         attempt.ranking = ranking.explained(with_hosts=attempt.index == 0)
         self.explanation.end_step(WEIGHERS, attempt)
         state = replace(state, hosts=ranking.hosts)
+        # The candidates in the tree of a host are searched for when they are asked for,
+        # and a search may be given up. Mostly only the best host is asked for.
         if state.candidates is not None and not state.candidates[state.hosts[0].uuid]:
             state = state.with_candidates_alone()
         return state, attempt
@@ -504,6 +513,7 @@ class Cycle:
                         attempt.unfit += (host.host,)
                     break
                 yield choice
+                # The caller asks for another choice only after a refusal.
                 assert choice.claim.candidate is not None
                 refused.append(choice.claim.candidate)
             refused = []

@@ -154,6 +154,7 @@ class HostsLeft:
         if not claims:
             return host
         base, subtracted, left = self._less_claims.get(host.uuid, (host, (), host))
+        # A later reading has changed the host, or an earlier claim has ended.
         if base is not host or claims[: len(subtracted)] != subtracted:
             subtracted = ()
             left = host

@@ -213,6 +213,7 @@ class ClaimsLedger:
                 entry.claimed_at = moment
                 if entry.stage is Stage.CHOSEN:
                     entry.stage = Stage.CLAIMED
+        # Only now: each claim of the answer is CLAIMED when the others are compared.
         for claim in claims:
             instance = claim.request.instance_uuid
             if instance is None:
@@ -273,6 +274,7 @@ class ClaimsLedger:
 
         :returns: False if the claim was over, or released, already.
         """
+        # Also of a claim that is over: the requests that wait are told in any case.
         self._releases.append((claim.request.instance_uuid, now))
         return self._remove(claim)
 
@@ -292,6 +294,7 @@ class ClaimsLedger:
         oldest = max(min(self._tries, default=math.inf), now - REQUEST_LIMIT_S)
         for claim, entry in [*self._entries.items()]:
             late_at = entry.claimed_at + self.timeout
+            # An instance that no host shows for so long was never built, or has gone.
             if entry.stage is Stage.CLAIMED and late_at <= now:
                 self.shown(claim, late_at)
 

@@ -109,6 +109,7 @@ class PendingClaims:
 
         left = self.left(state.snapshot, pending)
         changed = left
+        # At first the hosts of a state are those of the snapshot.
         if state.pending:
             # Hosts whose last claim has ended are whole again.
             whole = state.snapshot.hosts
@@ -222,6 +223,7 @@ class PendingClaims:
             amounts=candidate.resources() if candidate else {},
             number=next(self._numbers),
         )
+        # Entered before it is announced: the announcement may come back at once.
         with self.ledger as ledger:
             ledger.chosen(claim)
         if self.peers is not None:

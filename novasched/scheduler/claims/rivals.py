@@ -61,6 +61,7 @@ def stays(choice: Choice, claims: PendingClaims, pipeline: Pipeline) -> bool:
                 return False
         if not next_turn.was_overtaken:
             return True
+        # The check itself took too long: choices that it has not seen may stand.
         turn = next_turn
     return True
 
