@@ -74,6 +74,18 @@ MAY_LOG = {
     'scheduler.requested_hosts',
 }
 """Modules that log decisions with nova's loggers."""
+MAY_HOLD_LOCKS = {
+    'scheduler.claims.decision_lock',
+    'scheduler.claims.pending_claims',
+    'scheduler.claims.rivals',
+    'scheduler.claims.shared_ledger',
+    'scheduler.cycle',
+    'scheduler.drivers',
+    'scheduler.memory',
+}
+"""Modules of ``scheduler`` with objects that several threads use at the same time, or
+that hold such an object. The objects of all other modules are values, or belong to one
+thread."""
 
 
 def imports_of(path):
@@ -124,6 +136,62 @@ def imported_modules(name):
     return modules - {None, name}
 
 
+def definitions(name, tree):
+    """The full name of each name that a module imports, or defines as a class."""
+    by_name = {}
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            package = node.module.removeprefix('novasched.')
+            for alias in node.names:
+                by_name[alias.asname or alias.name] = f'{package}.{alias.name}'
+        elif isinstance(node, ast.Import):
+            by_name |= {alias.asname or alias.name: alias.name for alias in node.names}
+        elif isinstance(node, ast.ClassDef):
+            by_name[node.name] = f'{name}.{node.name}'
+    return by_name
+
+
+def held_by(class_):
+    """The expressions for all that an object of a class may hold: the classes that it
+    inherits from, the types of fields and arguments of its constructor, and the calls
+    of its methods."""
+    yield from class_.bases
+    for node in class_.body:
+        if isinstance(node, ast.AnnAssign):
+            yield from ast.walk(node.annotation)
+        elif isinstance(node, ast.FunctionDef):
+            if node.name == '__init__':
+                yield from ast.walk(node.args)
+            calls = (part for part in ast.walk(node) if isinstance(part, ast.Call))
+            yield from (call.func for call in calls)
+
+
+def holders_of_locks():
+    """The full names of the classes whose objects hold a lock, an event or a thread, or
+    hold such an object."""
+    held = {}
+    for name, path in MODULES.items():
+        tree = ast.parse(path.read_text())
+        by_name = definitions(name, tree)
+        for class_ in tree.body:
+            if isinstance(class_, ast.ClassDef):
+                texts = map(ast.unparse, held_by(class_))
+                parts = [text.partition('.') for text in texts]
+                held[f'{name}.{class_.name}'] = {
+                    by_name.get(first, first) + dot + rest for first, dot, rest in parts
+                }
+
+    holders = set()
+    while True:
+        more = set()
+        for class_, names in held.items():
+            if names & holders or any(name.startswith('threading.') for name in names):
+                more.add(class_)
+        if more <= holders:
+            return holders
+        holders |= more
+
+
 @pytest.mark.parametrize('name', MODULES)
 def test_imports_point_down(name):
     """A module imports from lower storeys, from its own package, and from listed
@@ -158,6 +226,17 @@ def test_pure_modules_import_no_impure_module(name):
         assert top != 'random' or imported == 'random.Random', 'take a Random'
 
 
+def test_the_scheduler_holds_locks_in_few_places():
+    """The classes of ``scheduler`` whose objects hold a lock are in the listed
+    modules."""
+    modules = set()
+    for class_ in holders_of_locks():
+        if class_.startswith('scheduler.'):
+            name = class_.rpartition('.')[0]
+            modules.add(longest_prefix(name, MAY_HOLD_LOCKS) or name)
+    assert modules == MAY_HOLD_LOCKS
+
+
 def test_the_documentation_shows_the_storeys():
     """The drawing of the imports in architecture.rst has a line for each storey."""
     text = (ROOT.parent / 'doc' / 'source' / 'architecture.rst').read_text()
@@ -168,7 +247,7 @@ def test_the_documentation_shows_the_storeys():
 
 def test_every_listed_package_exists():
     """The tables of the test name packages and modules that exist."""
-    for table in (set(DEPTH), PURE, IMPURE, MAY_LOG):
+    for table in (set(DEPTH), PURE, IMPURE, MAY_LOG, MAY_HOLD_LOCKS):
         assert not table - {longest_prefix(name, table) for name in MODULES}
 
 
