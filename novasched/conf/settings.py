@@ -482,13 +482,6 @@ class Settings:
         'server, in seconds. 0 counts only reported servers, like nova-scheduler.',
         min=0,
     )
-    decisions_kept: int = option(
-        'novasched',
-        500,
-        'Number of decision records that each worker keeps in memory. 0 disables '
-        'decision records, including the file.',
-        min=0,
-    )
     decisions_stored: int = option(
         'novasched',
         10_000,

@@ -50,8 +50,6 @@ TRIM_INTERVAL_S = 10
 """Seconds between two returns of free memory to the system."""
 TASKS_TIMEOUT_S = 2.0
 """Seconds for periodic tasks to end."""
-DECISIONS_IN_REPORT = 20
-"""Number of decisions in a Guru Meditation Report."""
 
 
 @dataclass
@@ -74,7 +72,7 @@ class SchedulerService:
         if self._running is None:
             return []
         records = self._running.application.records
-        return list(map(render.entry, records.newest(DECISIONS_IN_REPORT)))
+        return list(map(render.entry, records.newest()))
 
     def beat(self) -> None:
         if self.vitals:

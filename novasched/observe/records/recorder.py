@@ -21,7 +21,6 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 
 from novasched.concurrency.worker_queue import WorkerQueue
 from novasched.conf.errors import NovaschedError
@@ -45,6 +44,9 @@ WRITE_ERRORS = (sqlite3.Error, OSError, NovaschedError)
 MAX_WAITING_RECORDS = 256
 """Decisions that wait to be recorded. Further decisions are dropped."""
 
+RECORDS_IN_MEMORY = 20
+"""Records for the Guru Meditation Report of a worker, also without a file."""
+
 SHARE = 0.05
 """Processor time for writing records, as a part of the time that decisions take."""
 
@@ -66,18 +68,14 @@ Diagnose = Callable[[Decision], tuple[Diagnosis, StageRejections]]
 
 
 class RecordRing:
-    """The newest records, compressed, in the memory of this worker.
+    """The newest records, compressed, in the memory of this worker."""
 
-    :param limit: number of records (``[novasched] decisions_kept``).
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
         self._texts: dict[str, bytes] = {}  # by id, the oldest first
 
     def add(self, id: str, text: bytes) -> None:
         self._texts[id] = text
-        while len(self._texts) > self._limit:
+        while len(self._texts) > RECORDS_IN_MEMORY:
             del self._texts[next(iter(self._texts))]
 
     def replace(self, id: str, text: bytes) -> None:
@@ -85,11 +83,11 @@ class RecordRing:
         if id in self._texts:
             self._texts[id] = text
 
-    def newest(self, limit: int | None = None) -> list[Record]:
+    def newest(self) -> list[Record]:
         """The records, newest first."""
         # The tuple is a copy: another thread adds records meanwhile.
         texts = reversed(tuple(self._texts.values()))
-        return [from_json(unpacked(text)) for text in islice(texts, limit)]
+        return [from_json(unpacked(text)) for text in texts]
 
 
 class RecordFile:
@@ -283,23 +281,20 @@ class DecisionRecorder:
         if settings.decisions_hash_ids:
             self._hash_key = (settings.decisions_hash_key or '').encode() or HASH_KEY
 
-        self._ring = RecordRing(settings.decisions_kept)
-        # decisions_kept = 0 disables the file, too.
-        self._file = RecordFile(store if settings.decisions_kept else None)
+        self._ring = RecordRing()
+        self._file = RecordFile(store)
         self._allowance = WriteAllowance(monotonic)
         self._report_drops = DropReport(monotonic)
         self._observers = observers
         self._clock = clock
 
         # The items are calls: one queue takes new decisions and diagnosed records.
-        self._records: WorkerQueue[Callable[[], None]] | None = None
-        if settings.decisions_kept or observers:
-            self._records = WorkerQueue(
-                lambda keep: keep(),
-                'records',
-                lambda _: 'keep a decision record',
-                MAX_WAITING_RECORDS,
-            )
+        self._records: WorkerQueue[Callable[[], None]] = WorkerQueue(
+            lambda keep: keep(),
+            'records',
+            lambda _: 'keep a decision record',
+            MAX_WAITING_RECORDS,
+        )
         self._diagnoses: Diagnoses | None = None
         if diagnose and self._file.is_wanted and settings.decisions_questions:
             self._diagnoses = Diagnoses(diagnose, pause, self._put_diagnosed)
@@ -310,15 +305,12 @@ class DecisionRecorder:
     @property
     def dropped(self) -> int:
         """Number of records that were dropped because the queue was full."""
-        if self._records is None:
-            return 0
         return self._records.dropped
 
     def __call__(self, decision: Decision) -> None:
         """Queue a decision. Raises nothing."""
-        if self._records is not None:
-            # The recording thread reports drops, not the thread of the request.
-            self._records.put(lambda: self._keep(decision))
+        # The recording thread reports drops, not the thread of the request.
+        self._records.put(lambda: self._keep(decision))
         if self._counts is not None:
             self._counts.add(decision)
 
@@ -330,9 +322,6 @@ class DecisionRecorder:
         """Record, count and diagnose the decisions in the queues."""
         if self._counts is not None:
             self._counts.close()
-        if self._records is None:
-            return
-
         self._records.close()
         if self._diagnoses is not None:
             self._diagnoses.close()
@@ -345,9 +334,9 @@ class DecisionRecorder:
         self._report_drops(self.dropped, at_once=True)
         self._file.close()
 
-    def newest(self, limit: int | None = None) -> list[Record]:
+    def newest(self) -> list[Record]:
         """Records kept in memory, newest first."""
-        return self._ring.newest(limit)
+        return self._ring.newest()
 
     def _keep(self, decision: Decision) -> None:
         """Record a decision, in the recording thread."""
@@ -374,7 +363,6 @@ class DecisionRecorder:
             observer(decision, record)
 
     def _put_diagnosed(self, record: Record, rejections: Rejections) -> None:
-        assert self._records is not None
         self._records.put(lambda: self._keep_diagnosed(record, rejections))
 
     def _keep_diagnosed(self, record: Record, rejections: Rejections) -> None:

@@ -58,7 +58,7 @@ class Traced:
             self.scheduler.driver.select_destinations(a_request(**asked))
         self.recorder.close()
         whole, *steps = self.memory.get_finished_spans()
-        return whole, steps, self.recorder.newest(1)[0]
+        return whole, steps, self.recorder.newest()[0]
 
 
 def values(span, prefix='novasched.'):
@@ -238,16 +238,6 @@ def test_the_number_of_spans_is_bounded_for_many_instances():
     assert whole.attributes['novasched.steps.left_out'] == 3 + 60 * 2 + 2 - 100
     assert steps[-1].end_time <= whole.end_time
     assert len(whole.attributes['openstack.server_ids']) == 10
-
-
-@pytest.mark.parametrize('kept', [0, 5])
-def test_decisions_are_traced_whether_or_not_records_are_kept(kept):
-    """Decisions are traced whether or not records are kept."""
-    traced = Traced(settings=replace(SETTINGS, decisions_kept=kept))
-    traced.scheduler.driver.select_destinations(a_request())
-    traced.recorder.close()
-    assert len(traced.memory.get_finished_spans()) == 8
-    assert len(traced.recorder.newest()) == min(kept, 1)
 
 
 def test_an_outage_of_the_collector_is_logged_once(monkeypatch, caplog):

@@ -36,7 +36,6 @@ from novasched.observe.records.store import (
 )
 from novasched.scheduler.decision import Decision
 from novasched.scheduler.errors import NoValidHost, PlacementUnavailable
-from novasched.scheduler.model.basis import FRESH
 from tests.lab.builders import a_host, a_request
 from tests.lab.counting_placement import CountingPlacement
 from tests.lab.decision_records import RecordedScheduler, write_records
@@ -74,14 +73,15 @@ def named(*names):
 
 
 def test_the_newest_records_are_kept_in_memory():
-    """The memory has as many records as the option says, newest first, with the time at
-    which the decision began."""
-    settings = Settings(decisions_kept=2)
-    recorder = DecisionRecorder(settings, clock=lambda: 1000.0)
+    """The memory has a bounded number of records, newest first, with the time at which
+    the decision began."""
+    recorder = DecisionRecorder(Settings(), clock=lambda: 1000.0)
+    names = [f'first-{number}' for number in range(module.RECORDS_IN_MEMORY)]
 
-    decide(recorder, *named('a', 'b', 'c'))
+    decide(recorder, *named(*names, 'b', 'c'))
 
-    newest, second = recorder.newest()
+    newest, second, *others = recorder.newest()
+    assert len(others) == module.RECORDS_IN_MEMORY - 2
     assert newest.request.instance_uuids == ('c',)
     assert second.request.instance_uuids == ('b',)
     assert 999 < newest.at <= 1000
@@ -89,8 +89,8 @@ def test_the_newest_records_are_kept_in_memory():
     assert newest.id != second.id
 
 
-def test_each_decision_is_counted_once_without_kept_records():
-    """Each decision is counted once although no record is kept. While the queue is
+def test_each_decision_is_counted_once():
+    """Each decision is counted once, also if its record is dropped. While the queue is
     full, the thread of the request counts."""
     counted = []
     begun = threading.Event()
@@ -102,20 +102,18 @@ def test_each_decision_is_counted_once_without_kept_records():
             begun.set()
             assert hold.wait(10)
 
-    recorder = DecisionRecorder(Settings(decisions_kept=0), count=count)
+    recorder = DecisionRecorder(Settings(), count=count)
     requests = named(*map(str, range(module.MAX_WAITING_RECORDS + 5)))
 
-    recorder(Decision(requests[0], FRESH, 1, 0.0, 0.0))
+    recorder(Decision(requests[0], 1, 0.0, 0.0))
     assert begun.wait(10)
     for request in requests[1:]:
-        recorder(Decision(request, FRESH, 1, 0.0, 0.0))
+        recorder(Decision(request, 1, 0.0, 0.0))
     assert len(counted) == 1 + 4
 
     hold.set()
     recorder.close()
     assert sorted(counted) == sorted(request.request_id for request in requests)
-    assert recorder.dropped == 0
-    assert recorder.newest() == []
 
 
 def test_records_are_found_by_page_by_id_and_by_host(tmp_path):
@@ -607,7 +605,7 @@ def test_dropped_records_are_logged_once_per_interval(caplog):
     now = [1000.0]
     hold = Held()
     recorder = DecisionRecorder(Settings(), observers=[hold], monotonic=lambda: now[0])
-    decision = Decision(a_request(), FRESH, 1, 0.0, 0.0)
+    decision = Decision(a_request(), 1, 0.0, 0.0)
 
     def overrun(number):
         hold.busy.clear()
@@ -670,7 +668,7 @@ def test_refusals_wait_for_the_pause_between_diagnoses(tmp_path):
 def test_the_thread_of_a_request_only_queues_the_decision():
     """The thread of a request only queues a reference to the decision."""
     recorder = DecisionRecorder(Settings())
-    decision = Decision(a_request(), FRESH, 1, 0.0, 0.0)
+    decision = Decision(a_request(), 1, 0.0, 0.0)
     entered = set()
 
     def note(frame, event, _):
