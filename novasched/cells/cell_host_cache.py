@@ -4,7 +4,7 @@
 import logging
 import threading
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -16,8 +16,7 @@ from novasched.cells.database import Database
 from novasched.cells.mappings import Cell
 from novasched.cells.servicegroup import COMPUTE, ServiceGroup
 from novasched.conf.settings import Settings
-from novasched.scheduler.model.changes import UNVERSIONED, ChangeLog
-from novasched.scheduler.model.host import Host, Service
+from novasched.scheduler.model.host import NO_HOSTS, Host, HostsView, Service
 
 LOG = logging.getLogger('nova.scheduler.host_manager')
 
@@ -26,35 +25,19 @@ NO_SERVICE = Service('')
 
 
 @dataclass(frozen=True, slots=True)
-class HostView:
-    """Hosts by compute node UUID, and the log of their changes."""
-
-    hosts: Mapping[str, Host] = field(default_factory=dict)
-    changes: ChangeLog = UNVERSIONED
-
-
-NO_HOSTS = HostView()
-
-
-@dataclass(frozen=True, slots=True)
 class CellRefresh:
     """The result of :meth:`CellHostCache.refresh`.
 
-    :ivar hosts: all hosts by compute node UUID, without aggregates and instances. The
-        same mapping as before if no host has changed.
-    :ivar version: the version of ``hosts``.
-    :ivar changed: UUIDs of the compute nodes that have come, gone or changed since the
-        version known to the caller; None if every host may have changed.
+    :ivar view: all hosts, without aggregates and instances. The same object as before
+        if no host has changed.
     :ivar freed: UUIDs of the hosts that have become freer (:func:`is_freer`) since the
-        same version.
+        version known to the caller.
     :ivar minimum_version: the lowest version of nova-compute by :func:`lowest_version`.
     :ivar instances: rows of the pending instances by UUID, deleted instances included.
     :ivar changed_rows: number of new, changed and deleted rows.
     """
 
-    hosts: Mapping[str, Host]
-    version: int
-    changed: frozenset[str] | None
+    view: HostsView
     freed: frozenset[str]
     minimum_version: int
     instances: Mapping[str, Row]
@@ -258,7 +241,7 @@ class CellHostCache:
                 freed.append(node.uuid)
 
         if changed:
-            self._view = HostView(hosts, self._view.changes.with_step(changed))
+            self._view = HostsView(hosts, self._view.changes.with_step(changed))
             self._freed |= dict.fromkeys(freed, self._view.changes.version)
 
     def _result(self, instances: Mapping[str, Row], known_version: int) -> CellRefresh:
@@ -272,9 +255,7 @@ class CellHostCache:
         changed_rows = self._changed_rows + self._services.take_changed_rows()
         self._changed_rows = 0
         return CellRefresh(
-            hosts=self._view.hosts,
-            version=self._view.changes.version,
-            changed=self._view.changes.since(known_version),
+            view=self._view,
             freed=frozenset(freed),
             minimum_version=self._services.minimum_version,
             instances=instances,

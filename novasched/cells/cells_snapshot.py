@@ -12,8 +12,8 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from novasched.cells.aggregates import AggregateState
-from novasched.cells.cell_host_cache import NO_HOSTS, CellRefresh, HostView
-from novasched.scheduler.model.host import Host, HostSnapshot
+from novasched.cells.cell_host_cache import CellRefresh
+from novasched.scheduler.model.host import NO_HOSTS, Host, HostSnapshot, HostsView
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,42 +27,41 @@ class CellsSnapshot:
         claim.
     """
 
-    cells: Mapping[str, HostView] = field(default_factory=dict)
-    host_snapshot: HostSnapshot = field(default_factory=lambda: HostSnapshot({}))
+    cells: Mapping[str, HostsView] = field(default_factory=dict)
+    host_snapshot: HostSnapshot = field(default_factory=HostSnapshot)
     complete: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
-class _CellView:
+class _CellView(HostsView):
     """The hosts of a cell with their aggregates.
 
     :ivar cell_version: version of the cell's hosts without aggregates.
     :ivar aggregates_version: version of the aggregates.
     """
 
-    view: HostView = NO_HOSTS
     cell_version: int = 0
     aggregates_version: int = 0
 
     def updated(self, refresh: CellRefresh, aggregates: AggregateState) -> '_CellView':
         """The view after a further reading. A host is the same object as before if
         neither the host nor its aggregates have changed."""
-        before = self.view.hosts
-        changed = refresh.changed
+        read = refresh.view
+        changed = read.changes.since(self.cell_version)
         if changed is None:
-            changed = frozenset(before.keys() | refresh.hosts.keys())
+            changed = frozenset(self.hosts.keys() | read.hosts.keys())
         changed |= self._regrouped(aggregates)
 
-        view = self.view
-        if changed or not view.changes.version:
-            hosts = {}
-            for uuid, host in refresh.hosts.items():
-                if uuid in changed:
-                    hosts[uuid] = with_aggregates(host, aggregates)
-                else:
-                    hosts[uuid] = before[uuid]
-            view = HostView(hosts, view.changes.with_step(changed))
-        return _CellView(view, refresh.version, aggregates.changes.version)
+        versions = (read.version, aggregates.changes.version)
+        if not changed and self.version:
+            return _CellView(self.hosts, self.changes, *versions)
+        hosts = {}
+        for uuid, host in read.hosts.items():
+            if uuid in changed:
+                hosts[uuid] = with_aggregates(host, aggregates)
+            else:
+                hosts[uuid] = self.hosts[uuid]
+        return _CellView(hosts, self.changes.with_step(changed), *versions)
 
     def _regrouped(self, aggregates: AggregateState) -> frozenset[str]:
         """UUIDs of hosts with different aggregates than in the view."""
@@ -71,7 +70,7 @@ class _CellView:
             return frozenset()
 
         regrouped = set()
-        for uuid, host in self.view.hosts.items():
+        for uuid, host in self.hosts.items():
             if names is not None and host.host not in names:
                 continue
             if host.aggregates != aggregates.by_host.get(host.host, ()):
@@ -120,16 +119,15 @@ class ViewBuilder:
         for uuid, refresh in refreshes.items():
             cell = self._cells.get(uuid, _CellView()).updated(refresh, aggregates)
             self._cells[uuid] = cell
-            cells[uuid] = cell.view
+            cells[uuid] = cell
 
         view = self._all_hosts(cells)
         snapshot = HostSnapshot(
-            view.hosts,
+            view,
             began,
             freed=self._freed(refreshes, view.hosts, began),
             aggregates_settled=aggregates_settled,
             minimum_version=minimum_version,
-            changes=view.changes,
         )
         self.last = CellsSnapshot(cells, snapshot, time.monotonic())
         return self.last
@@ -139,27 +137,26 @@ class ViewBuilder:
         for uuid in self._cells.keys() - uuids:
             del self._cells[uuid]
 
-    def _all_hosts(self, cells: Mapping[str, HostView]) -> HostView:
+    def _all_hosts(self, cells: Mapping[str, HostsView]) -> HostsView:
         """The hosts of all cells; the same mapping as before if no host has changed."""
         changed: set[str] = set()
         before = self.last.cells
         for uuid in before.keys() | cells.keys():
             last = before.get(uuid, NO_HOSTS)
             view = cells.get(uuid, NO_HOSTS)
-            ids = view.changes.since(last.changes.version)
+            ids = view.changes.since(last.version)
             if ids is None:
                 # The cell is new, did not answer the last time, or does not answer now.
                 ids = frozenset(last.hosts.keys() | view.hosts.keys())
             changed |= ids
 
-        last_snapshot = self.last.host_snapshot
-        changes = last_snapshot.changes
-        if not changed and changes.version:
-            return HostView(last_snapshot.hosts, changes)
+        before_all = self.last.host_snapshot.view
+        if not changed and before_all.version:
+            return before_all
         hosts: dict[str, Host] = {}
         for view in cells.values():
             hosts.update(view.hosts)
-        return HostView(hosts, changes.with_step(changed))
+        return HostsView(hosts, before_all.changes.with_step(changed))
 
     def _freed(
         self,

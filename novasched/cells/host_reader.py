@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import Any
 
 from novasched.cells.aggregates import AggregateReader
-from novasched.cells.cell_host_cache import NO_HOSTS, HostView
 from novasched.cells.cells_reader import CellCaches, CellsReader
 from novasched.cells.cells_snapshot import CellsSnapshot, with_aggregates
 from novasched.cells.instances import (
@@ -27,7 +26,7 @@ from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.errors import NoValidHost, StaleData
 from novasched.scheduler.model.basis import FRESH, Basis
 from novasched.scheduler.model.claim import PendingClaim
-from novasched.scheduler.model.host import Host, HostSnapshot
+from novasched.scheduler.model.host import NO_HOSTS, Host, HostSnapshot, HostsView
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.model.usual_guests import UsualGuests
 from novasched.scheduler.plugin import Data
@@ -219,7 +218,7 @@ class HostReader:
                 f'the minimum version of nova-compute is {whole.minimum_version}'
             )
 
-        view = HostView(whole.hosts, whole.changes)
+        view = whole.view
         views = snapshot.cells
         cells = self.cells.enabled()
         if destination and cell_uuid and not destination.allow_cross_cell_move:
@@ -248,11 +247,10 @@ class HostReader:
         self._note_hidden(needs, view.hosts, hosts_of_instances, whole.read_at)
         return replace(
             whole,
-            hosts=view.hosts,
+            view=view,
             total=len(whole.hosts),
             located=hosts_of_instances,
             everywhere=whole.hosts,
-            changes=view.changes,
         )
 
     def _note_hidden(
@@ -279,8 +277,8 @@ class HostReader:
         self.pending_claims.note_hidden(is_missing, read_at)
 
     def _without_misplaced(
-        self, view: HostView, request: Request, basis: Basis
-    ) -> HostView:
+        self, view: HostsView, request: Request, basis: Basis
+    ) -> HostsView:
         """Leave out hosts that Placement may offer although they have just left an
         aggregate which the request needs, or joined one which it must avoid."""
         misplaced = self._reader.regrouped.misplaced(view.hosts, request, basis.began)
@@ -290,15 +288,15 @@ class HostReader:
         hosts = dict(view.hosts)
         for uuid in misplaced:
             del hosts[uuid]
-        return HostView(hosts, view.changes.branch(misplaced))
+        return HostsView(hosts, view.changes.branch(misplaced))
 
-    def _view_of_cell(self, uuid: str, snapshot: CellsSnapshot) -> HostView:
+    def _view_of_cell(self, uuid: str, snapshot: CellsSnapshot) -> HostsView:
         """The hosts of a cell. A disabled cell is only read for moves within the
         cell."""
         cell = self.cells.get(uuid)
         if cell is None or not cell.disabled:
             view = snapshot.cells.get(uuid, NO_HOSTS)
-            return HostView(view.hosts, view.changes.branch(()))
+            return HostsView(view.hosts, view.changes.branch(()))
 
         answers = scatter_gather(
             self._pool, [cell], self._reader.read_alone, self.settings.cell_timeout
@@ -309,9 +307,9 @@ class HostReader:
         [(_, refresh)] = answers
         aggregates = self.aggregates.state(snapshot.host_snapshot.read_at)
         hosts = {}
-        for node_uuid, host in refresh.hosts.items():
+        for node_uuid, host in refresh.view.hosts.items():
             hosts[node_uuid] = with_aggregates(host, aggregates)
-        return HostView(hosts)
+        return HostsView(hosts)
 
     def _nodes(
         self, host: str | None, name: str | None, cell: Cell | None

@@ -27,12 +27,10 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from novasched.cells import rows
-from novasched.cells.cell_host_cache import NO_HOSTS, HostView
 from novasched.cells.database import Database
 from novasched.cells.mappings import Cell, Cells, no_answer, scatter_gather
 from novasched.concurrency.single_flight import SingleFlight
-from novasched.scheduler.model.changes import UNVERSIONED
-from novasched.scheduler.model.host import Host, Instance
+from novasched.scheduler.model.host import NO_HOSTS, Host, HostsView, Instance
 from novasched.scheduler.model.image_properties import from_system_metadata
 
 READING_THREADS = 64
@@ -74,21 +72,16 @@ class InstanceReading:
         return self.names is None or host in self.names
 
 
-class HostsWithInstances(dict[str, Host]):
-    """Hosts by compute node UUID, with their instances.
+@dataclass(frozen=True, slots=True)
+class HostsWithInstances(HostsView):
+    """Hosts with their instances.
 
     :ivar bare: the same hosts without instances.
     :ivar versions: the versions of the readings, by UUID of the cell.
-    :ivar changes: the log of changes from mapping to mapping.
     """
 
-    __slots__ = ('__weakref__', 'bare', 'changes', 'versions')
-
-    def __init__(self, bare: HostView, versions: Mapping[str, object]) -> None:
-        super().__init__()
-        self.bare = bare
-        self.versions = versions
-        self.changes = UNVERSIONED
+    bare: HostsView = NO_HOSTS
+    versions: Mapping[str, object] = field(default_factory=dict)
 
 
 class HostInstances:
@@ -113,7 +106,7 @@ class HostInstances:
         """Drop the readers, so unused cells can be freed."""
         self._readers = {}
 
-    def add_named(self, view: HostView, uuids: Collection[str]) -> HostView:
+    def add_named(self, view: HostsView, uuids: Collection[str]) -> HostsView:
         """Add the named instances to the hosts of the instances. A host keeps the
         instances that it already has.
 
@@ -139,15 +132,15 @@ class HostInstances:
             elif instances := by_host.get(host.host):
                 hosts[uuid] = replace(host, instances={**host.instances, **instances})
                 changed.add(uuid)
-        return HostView(hosts, view.changes.branch(changed))
+        return HostsView(hosts, view.changes.branch(changed))
 
     def add_all(
         self,
-        view: HostView,
+        view: HostsView,
         uuids: Collection[str] | None,
         detail: InstanceDetail,
         moment: float,
-    ) -> HostView:
+    ) -> HostsView:
         """The wanted hosts, and perhaps more hosts, with all instances as of a moment
         or later. A host is the same object as before if neither the host nor the
         instances have changed.
@@ -174,10 +167,10 @@ class HostInstances:
         with self._merge_lock:
             merged = _merged(view, readings, self._merged())
             self._merged = weakref.ref(merged)
-        return HostView(merged, merged.changes)
+        return merged
 
     def hosts_of(
-        self, uuids: Collection[str], cells: Mapping[str, HostView]
+        self, uuids: Collection[str], cells: Mapping[str, HostsView]
     ) -> dict[str, Host]:
         """The hosts of the instances, by the UUID of the instance.
 
@@ -211,7 +204,7 @@ class HostInstances:
 
 
 def _merged(
-    bare: HostView,
+    bare: HostsView,
     readings: Mapping[str, InstanceReading],
     last: HostsWithInstances | None,
 ) -> HostsWithInstances:
@@ -222,19 +215,19 @@ def _merged(
     """
     versions = {uuid: reading.version for uuid, reading in readings.items()}
     if last is None:
-        last = HostsWithInstances(NO_HOSTS, {})
-    version = bare.changes.version
-    if version and last.bare.changes.version == version and last.versions == versions:
+        last = HostsWithInstances()
+    version = bare.version
+    if version and last.bare.version == version and last.versions == versions:
         return last
 
-    merged = HostsWithInstances(bare, versions)
+    merged: dict[str, Host] = {}
     changed = set()
     for uuid, host in bare.hosts.items():
         reading = readings.get(host.cell_uuid)
         if reading is None or not reading.covers(host.host):
             continue
         instances = reading.instances.get(host.host, {})
-        before = last.get(uuid)
+        before = last.hosts.get(uuid)
         # The only comparison of objects: the log cannot tell, since each of the two
         # views may have been made for one request, as for a host that was left out.
         if (
@@ -249,11 +242,11 @@ def _merged(
         if instances:
             merged[uuid] = replace(host, instances=instances)
 
-    changed |= last.keys() - merged.keys()
-    merged.changes = last.changes
-    if changed or not last.changes.version:
-        merged.changes = last.changes.with_step(changed)
-    return merged
+    changed |= last.hosts.keys() - merged.keys()
+    changes = last.changes
+    if changed or not last.version:
+        changes = last.changes.with_step(changed)
+    return HostsWithInstances(merged, changes, bare, versions)
 
 
 def named_instances(base: Database, uuids: Collection[str]) -> InstancesByHost:

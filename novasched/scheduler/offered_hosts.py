@@ -49,7 +49,7 @@ class _HostRows:
             row_of = {uuid: row for row, uuid in enumerate(uuids)}
             changed = None
         else:
-            changed = snapshot.changed_since(self.version)
+            changed = snapshot.view.changes.since(self.version)
         if changed is not None and not changed:
             return self
 
@@ -67,7 +67,7 @@ class _HostRows:
 
         for sizes_of_class, size in zip(sizes, SIZES.values(), strict=True):
             sizes_of_class[rows] = [_size(hosts[row], size) for row in rows]
-        return _HostRows(uuids, row_of, snapshot.version, hosts, sizes)
+        return _HostRows(uuids, row_of, snapshot.view.version, hosts, sizes)
 
 
 def _size(host: Host | None, size: Callable[[Any], int]) -> int:
@@ -129,7 +129,7 @@ class OfferedHosts:
         """
         uuids, is_offered = candidates.rows()
         rows = self._last.updated(uuids, snapshot)
-        if snapshot.is_shared:
+        if snapshot.view.is_shared:
             self._last = rows
         amounts = candidates.unchecked_amounts
         for size, name in zip(rows.sizes, SIZES, strict=True):

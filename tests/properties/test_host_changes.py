@@ -49,7 +49,7 @@ def snapshot_of(reader, cell=None, aggregate=None, **needs):
 
 def check(earlier, later):
     """Compare the hosts of two snapshots with the answer of the later snapshot."""
-    changed = later.changed_since(earlier.version)
+    changed = later.view.changes.since(earlier.view.version)
     if changed is None:
         return
     for uuid in earlier.hosts.keys() | later.hosts.keys():
@@ -132,7 +132,7 @@ def test_an_unchanged_host_stays_the_same_object(databases, steps):
     for kind in LASTING:
         snapshots = [snapshot for name, snapshot in story.snapshots if name == kind]
         for earlier, later in pairwise(snapshots):
-            changed = later.changed_since(earlier.version)
+            changed = later.view.changes.since(earlier.view.version)
             assert changed is not None
             for uuid in changed & earlier.hosts.keys() & later.hosts.keys():
                 assert later.hosts[uuid] is not earlier.hosts[uuid]
@@ -143,9 +143,9 @@ def test_only_the_host_that_joins_an_aggregate_is_reported(databases):
     with closing(databases.reader()) as reader:
         databases.add_host('h8')
         databases.add_host('h9', 'cell2')
-        before = reader.snapshot().host_snapshot
+        before = reader.snapshot().host_snapshot.view
         databases.add_aggregate(9, ['h9'])
-        after = reader.snapshot().host_snapshot
-        assert after.changed_since(before.version) == {a_uuid('h9')}
-        assert before.changed_since(after.version) is None
-        assert after.changed_since(after.version) == set()
+        after = reader.snapshot().host_snapshot.view
+        assert after.changes.since(before.version) == {a_uuid('h9')}
+        assert before.changes.since(after.version) is None
+        assert after.changes.since(after.version) == set()

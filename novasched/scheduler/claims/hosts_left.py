@@ -56,7 +56,7 @@ class CountingClaims:
         """The claims that a snapshot does not show, on hosts that the snapshot knows,
         by UUID of the host."""
         view = self._view
-        changed = snapshot.changed_since(view.version)
+        changed = snapshot.view.changes.since(view.version)
         changes = ledger.changes_since(view.number)
         if changed is None or changes is None:
             counting: dict[str, ClaimsOfHost] = {}
@@ -77,9 +77,9 @@ class CountingClaims:
             else:
                 counting.pop(uuid, None)
         # Later snapshots do not know the changes since a snapshot for one request.
-        if snapshot.is_shared:
+        if snapshot.view.is_shared:
             self._view = _View(
-                snapshot.version, snapshot.read_at, ledger.number, counting
+                snapshot.view.version, snapshot.read_at, ledger.number, counting
             )
         return counting
 
@@ -124,7 +124,7 @@ class HostsLeft:
         """The hosts with claims, less the claims, by UUID."""
         hosts = snapshot.hosts
         last = self._last
-        changed = snapshot.changed_since(last.version)
+        changed = snapshot.view.changes.since(last.version)
         if changed is None:
             left: dict[str, Host] = {}
             uuids = {*claims}
@@ -141,8 +141,8 @@ class HostsLeft:
             else:
                 left.pop(uuid, None)
 
-        if snapshot.is_shared:
-            self._last = _Remainder(snapshot.version, claims, left)
+        if snapshot.view.is_shared:
+            self._last = _Remainder(snapshot.view.version, claims, left)
         return left
 
     def of(self, host: Host, claims: ClaimsOfHost) -> Host:

@@ -195,11 +195,35 @@ def state(host: Host) -> str:
     return UP
 
 
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class HostsView:
+    """Hosts by UUID of the compute node, and the log of their changes from view to
+    view. A host is the same object as long as the host does not change."""
+
+    hosts: Mapping[str, Host] = field(default_factory=dict)
+    changes: ChangeLog = UNVERSIONED
+
+    @property
+    def version(self) -> int:
+        """The version of ``hosts``, which no other view with other hosts has; 0 if the
+        hosts have no version."""
+        return self.changes.version
+
+    @property
+    def is_shared(self) -> bool:
+        """True if later views know the changes since this view: the view has a version,
+        and is not for a single request."""
+        return bool(self.changes.version) and not self.changes.is_branch
+
+
+NO_HOSTS = HostsView()
+
+
 @dataclass(frozen=True, slots=True)
 class HostSnapshot:
     """The hosts that were read for a request. Moments are monotonic seconds.
 
-    :ivar hosts: the requested hosts by UUID of the compute node.
+    :ivar view: the requested hosts.
     :ivar read_at: when reading began.
     :ivar total: number of all hosts, also of hosts outside ``hosts``; 0 if unknown.
     :ivar freed: when a host was last seen with more free resources, as a new host, or
@@ -210,10 +234,10 @@ class HostSnapshot:
         reports; 0 without services.
     :ivar located: the hosts of located instances (``Data.MEMBERS``) by UUID of the
         instance.
-    :ivar everywhere: hosts of all enabled cells, if ``hosts`` is a subset.
+    :ivar everywhere: hosts of all enabled cells, if ``view`` has a subset.
     """
 
-    hosts: Mapping[str, Host]
+    view: HostsView = NO_HOSTS
     read_at: float = -math.inf
     total: int = 0
     freed: Mapping[str, float] = field(default_factory=dict)
@@ -221,29 +245,11 @@ class HostSnapshot:
     minimum_version: int = 0
     located: Mapping[str, Host] = field(default_factory=dict)
     everywhere: Mapping[str, Host] = field(default_factory=dict)
-    changes: ChangeLog = UNVERSIONED
 
     @property
-    def version(self) -> int:
-        """The version of ``hosts``, which no other snapshot with other hosts has; 0 if
-        the hosts have no version."""
-        return self.changes.version
-
-    @property
-    def is_shared(self) -> bool:
-        """True if later snapshots know the changes since this snapshot: the snapshot
-        has a version, and is not for a single request."""
-        return bool(self.changes.version) and not self.changes.is_branch
-
-    def changed_since(self, version: int) -> frozenset[str] | None:
-        """UUIDs of hosts in ``hosts`` that may have come, gone or changed since an
-        earlier snapshot. All other hosts are the same objects.
-
-        :param version: the version of the earlier snapshot.
-        :return: None if the snapshot does not know: the version is too old, or of a
-            snapshot for another request. Then every host may have changed.
-        """
-        return self.changes.since(version)
+    def hosts(self) -> Mapping[str, Host]:
+        """The requested hosts by UUID of the compute node."""
+        return self.view.hosts
 
 
 @dataclass(frozen=True, slots=True)

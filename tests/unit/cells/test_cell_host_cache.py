@@ -57,12 +57,11 @@ def set_free_ram(cloud, ram):
 def test_a_refresh_without_changes_reports_no_host(two_cells, cache):
     """The mapping of hosts stays the same object, and no host is reported."""
     first = cache.refresh(NOW)
-    second = cache.refresh(NOW, known_version=first.version)
-    assert first.hosts.keys() == {a_uuid('h1')}
-    assert (first.changed, first.freed, first.changed_rows) == (None, set(), 2)
-    assert second.hosts is first.hosts
-    assert second.version == first.version
-    assert (second.changed, second.freed, second.changed_rows) == (set(), set(), 0)
+    second = cache.refresh(NOW, known_version=first.view.version)
+    assert first.view.hosts.keys() == {a_uuid('h1')}
+    assert (first.freed, first.changed_rows) == (set(), 2)
+    assert second.view is first.view
+    assert (second.freed, second.changed_rows) == (set(), 0)
 
 
 def test_a_refresh_reports_changes_since_the_version_of_the_caller(two_cells, cache):
@@ -70,23 +69,26 @@ def test_a_refresh_reports_changes_since_the_version_of_the_caller(two_cells, ca
     also if another refresh in between has read some of them."""
     first = cache.refresh(NOW)
     set_free_ram(two_cells, 9000)
-    cache.refresh(NOW, known_version=first.version)
+    cache.refresh(NOW, known_version=first.view.version)
     two_cells.add_host('h3')
-    third = cache.refresh(NOW, known_version=first.version)
+    third = cache.refresh(NOW, known_version=first.view.version)
     both = {a_uuid('h1'), a_uuid('h3')}
-    assert third.changed == both
+    assert third.view.changes.since(first.view.version) == both
     assert third.freed == both
-    fourth = cache.refresh(NOW, known_version=third.version)
-    assert (fourth.changed, fourth.freed) == (set(), set())
+    fourth = cache.refresh(NOW, known_version=third.view.version)
+    assert fourth.view is third.view
+    assert fourth.freed == set()
 
 
 def test_a_host_is_reported_when_the_service_counts_as_down(two_cells, cache):
     """The host is reported as soon as its service counts as down, though no row has
     changed."""
     first = cache.refresh(NOW)
-    second = cache.refresh(NOW + timedelta(seconds=61), known_version=first.version)
-    assert second.changed == {a_uuid('h1')}
-    assert not second.hosts[a_uuid('h1')].service.up
+    second = cache.refresh(
+        NOW + timedelta(seconds=61), known_version=first.view.version
+    )
+    assert second.view.changes.since(first.view.version) == {a_uuid('h1')}
+    assert not second.view.hosts[a_uuid('h1')].service.up
 
 
 def test_pending_instances_and_hosts_are_read_on_the_same_connection(
@@ -106,7 +108,7 @@ def test_pending_instances_and_hosts_are_read_on_the_same_connection(
     sa.event.listen(engine, 'do_connect', lambda *_: sqlite3.connect(next(paths)))
     refresh = cache.refresh(NOW, ['here'])
     assert refresh.instances.keys() == {'here'}
-    assert refresh.hosts[a_uuid('h1')].free_ram_mb == 1000
+    assert refresh.view.hosts[a_uuid('h1')].free_ram_mb == 1000
 
 
 def test_rows_of_pending_instances_are_read_even_if_deleted(two_cells, cache):

@@ -191,9 +191,10 @@ def test_a_host_with_unchanged_instances_stays_the_same_object(full, how):
     """A host with unchanged instances is the same object, so filters and weighers need
     not judge the host again. Requests of the same reading share the mapping."""
     reader = full.reader()
-    before = reader.read(None, a_request(), a_needs(**how)).hosts
-    again = reader.read({*before}, a_request(), a_needs(**how)).hosts
-    assert [*map(id, again.values())] == [*map(id, before.values())]
+    first = reader.read(None, a_request(), a_needs(**how))
+    before = first.hosts
+    second = reader.read({*before}, a_request(), a_needs(**how))
+    assert [*map(id, second.hosts.values())] == [*map(id, before.values())]
 
     full.sql(
         'cell1', "UPDATE instances SET instance_type_id = 2 WHERE uuid LIKE 'h1-%'"
@@ -210,11 +211,12 @@ def test_a_host_with_unchanged_instances_stays_the_same_object(full, how):
 def test_hosts_with_instances_are_freed_after_the_last_request(full):
     """Hosts with instances are freed once no request uses them."""
     reader = full.reader()
-    hosts = reader.read(None, a_request(), a_needs(instances=True)).hosts
-    kept = weakref.ref(hosts)
-    assert kept() is hosts
+    snapshot = reader.read(None, a_request(), a_needs(instances=True))
+    kept = weakref.ref(snapshot.view)
+    again = reader.read(None, a_request(), a_needs(instances=True))
+    assert again.hosts[a_uuid('h1')] is snapshot.hosts[a_uuid('h1')]
 
-    del hosts
+    del snapshot, again
     gc.collect()
     assert kept() is None
 

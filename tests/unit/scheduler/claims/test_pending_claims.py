@@ -11,9 +11,9 @@ from novasched.scheduler.claims.groups import newer_members
 from novasched.scheduler.claims.ledger import SHOWN_S
 from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.claims.shared_ledger import SharedLedger
-from novasched.scheduler.model.changes import UNVERSIONED
+from novasched.scheduler.model.changes import UNVERSIONED, ChangeLog
 from novasched.scheduler.model.flavor import Flavor
-from novasched.scheduler.model.host import HostSnapshot
+from novasched.scheduler.model.host import HostSnapshot, HostsView
 from novasched.scheduler.model.instance import MAX_READ_LAG_S
 from novasched.scheduler.model.request import REQUEST_LIMIT_S
 from tests.lab.builders import (
@@ -42,7 +42,7 @@ def pending_claims(clock):
 
 
 def a_host_snapshot(*hosts, read_at=1000.0):
-    return HostSnapshot(by_uuid(hosts or (A, B)), read_at)
+    return HostSnapshot(HostsView(by_uuid(hosts or (A, B))), read_at)
 
 
 def send(pending_claims, name='server', host=A):
@@ -327,13 +327,13 @@ def test_a_claim_is_kept_while_a_try_with_older_hosts_runs(
         assert free_ram(pending_claims, a_host_snapshot())[0] == 4096
 
 
-class InterruptedSnapshot(HostSnapshot):
-    """Hosts that another thread interrupts as soon as it is known which have changed."""
+class InterruptedLog(ChangeLog):
+    """A log that another thread interrupts as soon as it has told the changes."""
 
     interrupt = staticmethod(lambda: None)
 
-    def changed_since(self, version):
-        changed = self.changes.since(version)
+    def since(self, version):
+        changed = super().since(version)
         self.interrupt()
         return changed
 
@@ -345,11 +345,11 @@ def test_a_thread_with_older_hosts_does_not_replace_newer_hosts(
     with newer hosts, and the newer hosts stay the newer hosts."""
     send(pending_claims)
     first = UNVERSIONED.with_step(())
-    earlier = HostSnapshot(by_uuid((A,)), 1000.0, changes=first)
+    earlier = HostSnapshot(HostsView(by_uuid((A,)), first), 1000.0)
     filled = replace(A, free_ram_mb=1024)
-    later = InterruptedSnapshot(
-        by_uuid((filled,)), 1001.0, changes=first.with_step({A.uuid})
-    )
+    log = first.with_step({A.uuid})
+    log = InterruptedLog(log.version, log.steps, log.number)
+    later = HostSnapshot(HostsView(by_uuid((filled,)), log), 1001.0)
     pending = pending_claims.of(earlier)
     assert pending_claims.left(later, pending)[A.uuid].free_ram_mb == 0
 
@@ -357,7 +357,7 @@ def test_a_thread_with_older_hosts_does_not_replace_newer_hosts(
         left = pending_claims.left(earlier, pending)
         assert left[A.uuid].free_ram_mb == 3072
 
-    monkeypatch.setattr(InterruptedSnapshot, 'interrupt', staticmethod(interrupt))
+    monkeypatch.setattr(InterruptedLog, 'interrupt', staticmethod(interrupt))
     for _ in range(2):
         assert pending_claims.left(later, pending)[A.uuid].free_ram_mb == 0
 
