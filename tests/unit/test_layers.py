@@ -2,6 +2,7 @@
 """The layers of the packages: allowed imports, and modules without I/O."""
 
 import ast
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -88,13 +89,16 @@ that hold such an object. The objects of all other modules are values, or belong
 thread."""
 
 
+@cache
 def imports_of(path):
     """The dotted names of the imports of a file."""
+    names = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from (f'{node.module}.{alias.name}' for alias in node.names)
+            names += [f'{node.module}.{alias.name}' for alias in node.names]
+    return names
 
 
 def name_of(path):
@@ -126,6 +130,7 @@ for depth, storey in enumerate(STOREYS):
 PURE_MODULES = [name for name in MODULES if longest_prefix(name, PURE | IMPURE) in PURE]
 
 
+@cache
 def imported_modules(name):
     """The modules of novasched that a module imports."""
     modules = set()
