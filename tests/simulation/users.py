@@ -28,6 +28,9 @@ leaves to the guests of other requests."""
 FILTERS_TAKE_S = (0.0, 4.0, 10.0)
 """Seconds that filters take for each server of a long request. Schedulers forget a claim
 two minutes after hosts show its server, unless a request in progress needs the claim."""
+MESSAGE_WAITS_S = (0.0, 0.0, 0.0, 12.0)
+"""Seconds for which a message for a member of a group waits in the broker. Members that
+are placed meanwhile are not in the message."""
 NEEDED_S = (5.0, 60.0)
 """The fewest and the most seconds for which users need the servers of a long
 request."""
@@ -100,6 +103,9 @@ class Users:
             self._world.servers[server_uuid] = server
         self._world.computes.ask_for(uuids)
         spec = request_for(uuids, flavor, group, zone)
+        if group is not None:
+            self._loop.sleep(random.choice(MESSAGE_WAITS_S))
+            call.began = self._loop.now
         if is_long:
             hosts = len(self._world.computes.machines)
             seconds = random.choice(FILTERS_TAKE_S) / hosts
