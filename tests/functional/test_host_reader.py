@@ -33,7 +33,7 @@ def databases(mariadb):
 
 @given(steps=STORY)
 @example(steps=EXAMPLE)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_every_change_is_seen_by_the_next_request(databases, steps):
     """A request sees the same as a full read at the same time, after equal timestamps,
     clocks that differ, deletions, moves, restored backups, and equal changes of

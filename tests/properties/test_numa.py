@@ -237,7 +237,7 @@ def cell_fits_of(host, guest, emulator_cpus):
                 yield CellFit(host.id, pins, frozenset(emulators), size)
 
 
-@settings(max_examples=800)
+@settings(max_examples=400)
 @given(pairs(4), LIMITS, DEVICES, st.booleans())
 def test_a_guest_fits_where_the_brute_force_model_finds_a_fit(
     pair, limits, devices, packing
@@ -275,7 +275,7 @@ def test_a_guest_fits_where_the_brute_force_model_finds_a_fit(
         assert '\n' not in result
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(
     st.lists(st.tuples(st.none() | hosts(4), RATIOS, RATIOS), max_size=4),
     st.lists(
@@ -337,7 +337,7 @@ def has_constraint(cell):
     return bool(cell.pagesize) or cell.cpu_thread_policy not in (None, 'prefer')
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(pairs(16), LIMITS)
 def test_a_fit_breaks_no_rule_and_the_used_cpus_are_not_free(pair, limits):
     """On hosts of any size, the CPUs that a guest takes are not free afterwards, nor
@@ -383,7 +383,7 @@ KEYS = (
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(
     st.text()
     | st.recursive(
@@ -407,7 +407,7 @@ def test_any_text_is_a_topology_or_an_error_of_a_single_line(text):
     assert '\n' not in message
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(
     st.lists(st.integers(0, 31), min_size=1, max_size=5),
     st.lists(st.integers(1, 31), max_size=3),

@@ -333,7 +333,7 @@ def _scale(weigher, host):
         return weigher.default_scale
 
 
-@hypothesis_settings(max_examples=300)
+@hypothesis_settings(max_examples=150)
 @given(
     count=st.integers(1, 30),
     requests=st.lists(REQUESTS, min_size=1, max_size=3),

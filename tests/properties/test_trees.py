@@ -346,7 +346,7 @@ def kind_of(query, assignment, leaves):
 # Properties.
 
 
-@settings(max_examples=250)
+@settings(max_examples=150)
 @given(queries(), trees())
 def test_a_tree_fits_where_the_enumeration_finds_an_assignment(query, tree):
     """A tree fits if and only if the twin has an assignment."""
@@ -356,7 +356,7 @@ def test_a_tree_fits_where_the_enumeration_finds_an_assignment(query, tree):
     assert TreeSearch(query, *tree).fits() == bool(expected)
 
 
-@settings(max_examples=250)
+@settings(max_examples=150)
 @given(queries(), trees())
 def test_assignments_obey_the_rules(query, tree):
     """Every assignment of the search is an assignment of the twin."""
@@ -365,7 +365,7 @@ def test_assignments_obey_the_rules(query, tree):
     assert frozen(searched(query, *tree)) <= expected
 
 
-@settings(max_examples=250)
+@settings(max_examples=150)
 @given(queries(), trees())
 def test_the_search_finds_all_assignments_of_distinct_providers(query, tree):
     """If all providers are in different places, the assignments and their exchanges of
@@ -381,7 +381,7 @@ def test_the_search_finds_all_assignments_of_distinct_providers(query, tree):
     assert len(exchanged) == len(set(exchanged))
 
 
-@settings(max_examples=250)
+@settings(max_examples=150)
 @given(queries(), trees())
 def test_the_search_finds_every_kind_of_assignment(query, tree):
     """Every assignment of the twin has an assignment of the search that differs only in
@@ -403,7 +403,7 @@ def test_the_search_finds_every_kind_of_assignment(query, tree):
     assert set(choices.values()) <= {1}
 
 
-@settings(max_examples=250)
+@settings(max_examples=150)
 @given(queries(), trees(), st.integers(1, 30))
 def test_a_tree_that_fits_has_an_assignment_with_any_step_limit(query, tree, max_steps):
     """With any limit of steps, a search that tells that a tree fits finds an
@@ -419,7 +419,7 @@ def test_a_tree_that_fits_has_an_assignment_with_any_step_limit(query, tree, max
             assert next(TreeSearch(query, *tree, places).assignments(), None)
 
 
-@settings(max_examples=250)
+@settings(max_examples=150)
 @given(queries(), trees())
 def test_the_first_assignment_has_the_fewest_providers(query, tree):
     """No assignment of the twin has fewer providers than the first assignment, and the

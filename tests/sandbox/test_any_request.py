@@ -86,7 +86,7 @@ def everything():
         assert placed
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(
     vcpus=st.integers(0, 40),
     memory_mb=st.integers(0, 4096),

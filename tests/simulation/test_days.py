@@ -26,9 +26,9 @@ def test_new_days_with_faults_break_no_check():
 
 def test_a_seed_repeats_the_same_day():
     """A seed gives the same day to the event."""
-    first = run('--seed', '7')
+    first = run('--seed', '810004')
     assert first[0] == 0
-    assert run('--seed', '7') == first
+    assert run('--seed', '810004') == first
 
 
 def test_a_failing_script_is_shortened_to_the_needed_actions():
