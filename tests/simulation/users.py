@@ -3,6 +3,7 @@
 moves of servers."""
 
 from collections.abc import Sequence
+from functools import partial
 from random import Random
 
 from novasched.scheduler.model.flavor import Flavor
@@ -25,6 +26,11 @@ MANY_ARE_IN_GROUP = 0.4
 SPARE_CELLS = (3, 10)
 """The fewest and the most NUMA cells that a long request for guests with dedicated CPUs
 leaves to the guests of other requests."""
+PINNED_BESIDE = 3
+PINNED_BESIDE_S = 40.0
+"""Guests with dedicated CPUs that others boot beside such a request, and the seconds in
+which their boots begin. The request has read the hosts before, and ends when the claims
+of these guests are old."""
 FILTERS_TAKE_S = (0.0, 4.0, 10.0)
 """Seconds that filters take for each server of a long request. Schedulers forget a claim
 two minutes after hosts show its server, unless a request in progress needs the claim."""
@@ -66,11 +72,19 @@ class Users:
         is_in_group = flavor is SMALL and random.random() < MANY_ARE_IN_GROUP
         if flavor is PINNED:
             count = self._world.free_cells() - random.randint(*SPARE_CELLS)
+            for _ in range(PINNED_BESIDE):
+                seed = random.getrandbits(32)
+                self._loop.spawn(partial(self._boot_pinned_soon, Random(seed)))
         elif is_in_group:
             count = random.randint(*MANY_IN_GROUP)
         else:
             count = random.randint(*MANY)
         self._boot(random, flavor, max(1, count), is_in_group, is_long=True)
+
+    def _boot_pinned_soon(self, random: Random) -> None:
+        """Boot a guest with dedicated CPUs, shortly after a long request has begun."""
+        self._loop.sleep(random.uniform(0, PINNED_BESIDE_S))
+        self._boot(random, PINNED, 1)
 
     def _boot_few(
         self, random: Random, is_in_group: bool = False, zone: str | None = None
