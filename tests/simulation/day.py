@@ -36,6 +36,7 @@ def live(world: World, actions: Sequence[Action]) -> None:
         script.BOOT_IN_GROUP: users.boot_in_group,
         script.BOOT_IN_ZONE: users.boot_in_zone,
         script.BOOT_MANY: users.boot_many,
+        script.BOOT_PINNED: users.boot_pinned,
         script.DELETE: users.delete,
         script.EVACUATE: moves.evacuate,
         script.RESIZE: moves.resize,

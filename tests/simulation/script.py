@@ -26,6 +26,7 @@ BOOT = 'boot'
 BOOT_IN_GROUP = 'boot in a group'
 BOOT_IN_ZONE = 'boot in the zone'
 BOOT_MANY = 'boot many'
+BOOT_PINNED = 'boot with dedicated CPUs'
 BOOTS = frozenset((BOOT, BOOT_IN_GROUP, BOOT_IN_ZONE))
 DELETE = 'delete'
 EVACUATE = 'evacuate'
@@ -83,10 +84,13 @@ KINDS_OF_FAULTS = (1, 2, 3, len(FAULTS))
 """Numbers of the kinds of faults of a day."""
 AT_ONCE = ((1,), (1, 1, 1, 2, 8), (8,))
 """Numbers of boots at the same moment. Each day has some of these numbers."""
-BOOTS_AFTER_CHANGE = 10
-BOOTS_AFTER_CHANGE_S = 12.0
-"""Boots in the zone while hosts change the zone, and the seconds in which they begin:
-the change lasts for seconds only, until Placement knows the zones of the hosts."""
+RUSHES = {
+    HOSTS_CHANGE_ZONE: (BOOT_IN_ZONE, 10, 12.0),
+    DATABASES_LAG: (BOOT_PINNED, 12, 30.0),
+}
+"""The boots that come with a fault: their kind, their number, and the seconds in which
+they begin. Zones differ between nova and Placement for seconds only, and a database
+that lags behind hides a new guest for seconds only."""
 
 
 @dataclass(frozen=True)
@@ -128,10 +132,11 @@ def script_of(seed: int) -> list[Action]:
             for _ in range(number):
                 actions.append(Action(moment, kind, random.getrandbits(32)))
                 at += random.expovariate(1 / every_s)
-            if kind == HOSTS_CHANGE_ZONE:
-                for _ in range(BOOTS_AFTER_CHANGE):
-                    later = moment + random.uniform(0, BOOTS_AFTER_CHANGE_S)
-                    actions.append(Action(later, BOOT_IN_ZONE, random.getrandbits(32)))
+            if kind in RUSHES:
+                boot, number, seconds = RUSHES[kind]
+                for _ in range(number):
+                    later = moment + random.uniform(0, seconds)
+                    actions.append(Action(later, boot, random.getrandbits(32)))
     return sorted(actions, key=lambda action: action.at)
 
 

@@ -62,6 +62,10 @@ class Users:
         """Boot servers in the availability zone."""
         self._boot_few(random, zone=ZONE)
 
+    def boot_pinned(self, random: Random) -> None:
+        """Boot a guest with dedicated CPUs."""
+        self._boot(random, PINNED, 1)
+
     def boot_many(self, random: Random) -> None:
         """Boot many servers by one request, for which a scheduler decides for minutes,
         and delete the servers soon. A second request of this kind has to wait, since a
@@ -84,7 +88,7 @@ class Users:
     def _boot_pinned_soon(self, random: Random) -> None:
         """Boot a guest with dedicated CPUs, shortly after a long request has begun."""
         self._loop.sleep(random.uniform(0, PINNED_BESIDE_S))
-        self._boot(random, PINNED, 1)
+        self.boot_pinned(random)
 
     def _boot_few(
         self, random: Random, is_in_group: bool = False, zone: str | None = None
