@@ -9,7 +9,7 @@ from random import Random
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.request import ServerGroup
 from tests.simulation.conductor import Conductor, request_for
-from tests.simulation.flavors import FLAVORS, PINNED, SHARES, SMALL
+from tests.simulation.flavors import FLAVORS, PINNED, PINNED_FLAVORS, SHARES, SMALL
 from tests.simulation.slow_filter import SECONDS_PER_HOST
 from tests.simulation.world import ZONE, Call, Server, World, new_uuid
 
@@ -63,8 +63,8 @@ class Users:
         self._boot_few(random, zone=ZONE)
 
     def boot_pinned(self, random: Random) -> None:
-        """Boot a guest with dedicated CPUs."""
-        self._boot(random, PINNED, 1)
+        """Boot a guest with dedicated CPUs, with or without devices near them."""
+        self._boot(random, random.choice(PINNED_FLAVORS), 1)
 
     def boot_many(self, random: Random) -> None:
         """Boot many servers by one request, for which a scheduler decides for minutes,
