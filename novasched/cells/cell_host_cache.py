@@ -16,7 +16,7 @@ from novasched.cells.database import Database
 from novasched.cells.mappings import Cell
 from novasched.cells.servicegroup import COMPUTE, ServiceGroup
 from novasched.conf.settings import Settings
-from novasched.scheduler.model.host import NO_HOSTS, Host, HostsView, Service
+from novasched.scheduler.model.host import NO_HOSTS, Host, HostView, Service
 
 LOG = logging.getLogger('nova.scheduler.host_manager')
 
@@ -37,7 +37,7 @@ class CellRefresh:
     :ivar changed_rows: number of new, changed and deleted rows.
     """
 
-    view: HostsView
+    view: HostView
     freed: frozenset[str]
     minimum_version: int
     instances: Mapping[str, Row]
@@ -241,7 +241,7 @@ class CellHostCache:
                 freed.append(node.uuid)
 
         if changed:
-            self._view = HostsView(hosts, self._view.changes.with_step(changed))
+            self._view = HostView(hosts, self._view.changes.with_step(changed))
             self._freed |= dict.fromkeys(freed, self._view.changes.version)
 
     def _result(self, instances: Mapping[str, Row], known_version: int) -> CellRefresh:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from novasched.cells.aggregates import AggregateState
 from novasched.cells.cell_host_cache import CellRefresh
-from novasched.scheduler.model.host import NO_HOSTS, Host, HostSnapshot, HostsView
+from novasched.scheduler.model.host import NO_HOSTS, Host, HostSnapshot, HostView
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,13 @@ class CellsSnapshot:
         claim.
     """
 
-    cells: Mapping[str, HostsView] = field(default_factory=dict)
+    cells: Mapping[str, HostView] = field(default_factory=dict)
     host_snapshot: HostSnapshot = field(default_factory=HostSnapshot)
     complete: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
-class _CellView(HostsView):
+class _CellView(HostView):
     """The hosts of a cell with their aggregates.
 
     :ivar cell_version: version of the cell's hosts without aggregates.
@@ -137,7 +137,7 @@ class ViewBuilder:
         for uuid in self._cells.keys() - uuids:
             del self._cells[uuid]
 
-    def _all_hosts(self, cells: Mapping[str, HostsView]) -> HostsView:
+    def _all_hosts(self, cells: Mapping[str, HostView]) -> HostView:
         """The hosts of all cells; the same mapping as before if no host has changed."""
         changed: set[str] = set()
         before = self.last.cells
@@ -156,7 +156,7 @@ class ViewBuilder:
         hosts: dict[str, Host] = {}
         for view in cells.values():
             hosts.update(view.hosts)
-        return HostsView(hosts, before_all.changes.with_step(changed))
+        return HostView(hosts, before_all.changes.with_step(changed))
 
     def _freed(
         self,

@@ -26,7 +26,7 @@ from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.errors import NoValidHost, StaleData
 from novasched.scheduler.model.basis import FRESH, Basis
 from novasched.scheduler.model.claim import PendingClaim
-from novasched.scheduler.model.host import NO_HOSTS, Host, HostSnapshot, HostsView
+from novasched.scheduler.model.host import NO_HOSTS, Host, HostSnapshot, HostView
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.model.usual_guests import UsualGuests
 from novasched.scheduler.plugin import Data
@@ -277,8 +277,8 @@ class HostReader:
         self.pending_claims.note_hidden(is_missing, read_at)
 
     def _without_misplaced(
-        self, view: HostsView, request: Request, basis: Basis
-    ) -> HostsView:
+        self, view: HostView, request: Request, basis: Basis
+    ) -> HostView:
         """Leave out hosts that Placement may offer although they have just left an
         aggregate which the request needs, or joined one which it must avoid."""
         misplaced = self._reader.regrouped.misplaced(view.hosts, request, basis.began)
@@ -288,15 +288,15 @@ class HostReader:
         hosts = dict(view.hosts)
         for uuid in misplaced:
             del hosts[uuid]
-        return HostsView(hosts, view.changes.branch(misplaced))
+        return HostView(hosts, view.changes.branch(misplaced))
 
-    def _view_of_cell(self, uuid: str, snapshot: CellsSnapshot) -> HostsView:
+    def _view_of_cell(self, uuid: str, snapshot: CellsSnapshot) -> HostView:
         """The hosts of a cell. A disabled cell is only read for moves within the
         cell."""
         cell = self.cells.get(uuid)
         if cell is None or not cell.disabled:
             view = snapshot.cells.get(uuid, NO_HOSTS)
-            return HostsView(view.hosts, view.changes.branch(()))
+            return HostView(view.hosts, view.changes.branch(()))
 
         answers = scatter_gather(
             self._pool, [cell], self._reader.read_alone, self.settings.cell_timeout
@@ -309,7 +309,7 @@ class HostReader:
         hosts = {}
         for node_uuid, host in refresh.view.hosts.items():
             hosts[node_uuid] = with_aggregates(host, aggregates)
-        return HostsView(hosts)
+        return HostView(hosts)
 
     def _nodes(
         self, host: str | None, name: str | None, cell: Cell | None

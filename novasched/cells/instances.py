@@ -30,7 +30,7 @@ from novasched.cells import rows
 from novasched.cells.database import Database
 from novasched.cells.mappings import Cell, Cells, no_answer, scatter_gather
 from novasched.concurrency.single_flight import SingleFlight
-from novasched.scheduler.model.host import NO_HOSTS, Host, HostsView, Instance
+from novasched.scheduler.model.host import NO_HOSTS, Host, HostView, Instance
 from novasched.scheduler.model.image_properties import from_system_metadata
 
 READING_THREADS = 64
@@ -73,14 +73,14 @@ class InstanceReading:
 
 
 @dataclass(frozen=True, slots=True)
-class HostsWithInstances(HostsView):
+class HostsWithInstances(HostView):
     """Hosts with their instances.
 
     :ivar bare: the same hosts without instances.
     :ivar versions: the versions of the readings, by UUID of the cell.
     """
 
-    bare: HostsView = NO_HOSTS
+    bare: HostView = NO_HOSTS
     versions: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -106,7 +106,7 @@ class HostInstances:
         """Drop the readers, so unused cells can be freed."""
         self._readers = {}
 
-    def add_named(self, view: HostsView, uuids: Collection[str]) -> HostsView:
+    def add_named(self, view: HostView, uuids: Collection[str]) -> HostView:
         """Add the named instances to the hosts of the instances. A host keeps the
         instances that it already has.
 
@@ -132,15 +132,15 @@ class HostInstances:
             elif instances := by_host.get(host.host):
                 hosts[uuid] = replace(host, instances={**host.instances, **instances})
                 changed.add(uuid)
-        return HostsView(hosts, view.changes.branch(changed))
+        return HostView(hosts, view.changes.branch(changed))
 
     def add_all(
         self,
-        view: HostsView,
+        view: HostView,
         uuids: Collection[str] | None,
         detail: InstanceDetail,
         moment: float,
-    ) -> HostsView:
+    ) -> HostView:
         """The wanted hosts, and perhaps more hosts, with all instances as of a moment
         or later. A host is the same object as before if neither the host nor the
         instances have changed.
@@ -170,7 +170,7 @@ class HostInstances:
         return merged
 
     def hosts_of(
-        self, uuids: Collection[str], cells: Mapping[str, HostsView]
+        self, uuids: Collection[str], cells: Mapping[str, HostView]
     ) -> dict[str, Host]:
         """The hosts of the instances, by the UUID of the instance.
 
@@ -204,7 +204,7 @@ class HostInstances:
 
 
 def _merged(
-    bare: HostsView,
+    bare: HostView,
     readings: Mapping[str, InstanceReading],
     last: HostsWithInstances | None,
 ) -> HostsWithInstances:

@@ -20,7 +20,7 @@ from novasched.cells.flavors import find_flavor, flavors_of
 from novasched.cells.mappings import Cell, Cells, scatter_gather
 from novasched.scheduler.errors import DatabaseUnavailable
 from novasched.scheduler.model.flavor import Flavor
-from novasched.scheduler.model.host import HostsView, capacity_of
+from novasched.scheduler.model.host import HostView, capacity_of
 from novasched.scheduler.model.usual_guests import (
     NO_USUAL_GUESTS,
     UsualGuest,
@@ -62,7 +62,7 @@ class UsualGuestsSource:
     flavors: Collection[str]
     timeout: float
     pool: futures.Executor
-    cell_views: Callable[[], Mapping[str, HostsView]]
+    cell_views: Callable[[], Mapping[str, HostView]]
 
     def guests(self) -> tuple[UsualGuest, ...]:
         """The guests that the option lists, or else that the instances show.

@@ -21,7 +21,7 @@ from novasched.scheduler.model.candidate import (
     Candidates,
 )
 from novasched.scheduler.model.flavor import Flavor
-from novasched.scheduler.model.host import Host, HostSnapshot, HostsView, Selection
+from novasched.scheduler.model.host import Host, HostSnapshot, HostView, Selection
 from novasched.scheduler.model.numa import Fit
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.model.usual_guests import NO_USUAL_GUESTS, UsualGuests
@@ -116,7 +116,7 @@ class MemoryHosts:
                 for uuid in host.instances.keys() & members:
                     host_of_instance[uuid] = host
         return HostSnapshot(
-            HostsView(selected),
+            HostView(selected),
             total=len(hosts),
             aggregates_settled=self.aggregates_settled,
             located=host_of_instance,

@@ -12,7 +12,7 @@ from novasched.placement.candidates import AskedCandidates
 from novasched.placement.local_candidates import LocalCandidates, MatchedHosts
 from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.model.candidate import choose
-from novasched.scheduler.model.host import HostSnapshot, HostsView
+from novasched.scheduler.model.host import HostSnapshot, HostView
 from novasched.scheduler.offered_hosts import OfferedHosts
 from tests.lab.builders import a_full_candidate, a_host, a_uuid
 
@@ -132,7 +132,7 @@ def test_offered_hosts_do_not_depend_on_earlier_requests(requests):
         for uuid, is_offered in zip(uuids, fits, strict=True):
             if is_offered and uuid in known and is_large(known[uuid], amounts):
                 expected.append(known[uuid])
-        snapshot = HostSnapshot(HostsView(known))
+        snapshot = HostSnapshot(HostView(known))
         hosts = offered_hosts.of(
             remembered(uuids, fits, amounts), snapshot, FRESH, None
         )

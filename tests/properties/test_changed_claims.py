@@ -15,7 +15,7 @@ from novasched.scheduler.claims import ledger
 from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.claims.shared_ledger import SharedLedger
 from novasched.scheduler.model.changes import UNVERSIONED
-from novasched.scheduler.model.host import HostSnapshot, HostsView
+from novasched.scheduler.model.host import HostSnapshot, HostView
 from novasched.scheduler.model.instance import MAX_READ_LAG_S
 from tests.lab.builders import (
     a_candidate,
@@ -88,19 +88,19 @@ class Snapshots:
         """All hosts, for all requests from now on."""
         self._changes = self._changes.with_step(self._changed(hosts))
         self._hosts = hosts
-        view = HostsView(hosts, self._changes)
+        view = HostView(hosts, self._changes)
         self.last = HostSnapshot(view, moment, everywhere=hosts)
         return self.last
 
     def branch(self, hosts, moment):
         """The hosts of the last reading as a single request sees them."""
         changes = self._changes.branch(self._changed(hosts))
-        view = HostsView(hosts, changes)
+        view = HostView(hosts, changes)
         return HostSnapshot(view, self.last.read_at, everywhere=self._hosts)
 
     def unversioned(self, hosts, moment):
         """Hosts in a snapshot without a record of changes."""
-        return HostSnapshot(HostsView(hosts), moment, everywhere=hosts)
+        return HostSnapshot(HostView(hosts), moment, everywhere=hosts)
 
 
 def counting(claims, claimed, shown, hidden, snapshot, again, own):

@@ -196,7 +196,7 @@ def state(host: Host) -> str:
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class HostsView:
+class HostView:
     """Hosts by UUID of the compute node, and the log of their changes from view to
     view. A host is the same object as long as the host does not change."""
 
@@ -216,7 +216,7 @@ class HostsView:
         return bool(self.changes.version) and not self.changes.is_branch
 
 
-NO_HOSTS = HostsView()
+NO_HOSTS = HostView()
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +237,7 @@ class HostSnapshot:
     :ivar everywhere: hosts of all enabled cells, if ``view`` has a subset.
     """
 
-    view: HostsView = NO_HOSTS
+    view: HostView = NO_HOSTS
     read_at: float = -math.inf
     total: int = 0
     freed: Mapping[str, float] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from novasched.scheduler.memory import HostCache
 from novasched.scheduler.model.basis import FRESH, Basis
 from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.changes import ChangeLog
-from novasched.scheduler.model.host import Host, HostSnapshot, HostsView, Selection
+from novasched.scheduler.model.host import Host, HostSnapshot, HostView, Selection
 from novasched.scheduler.model.numa import Fit
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.ports import NEEDS_NOTHING, Hosts, Needs
@@ -73,7 +73,7 @@ class SimulatedHosts(HostCache):
         snapshot = super().read(None, request, needs, basis)
         if len(snapshot.hosts) < snapshot.total:
             return snapshot
-        return replace(snapshot, view=HostsView(snapshot.hosts, self._changes))
+        return replace(snapshot, view=HostView(snapshot.hosts, self._changes))
 
     def place(self, request: Request, selection: Selection) -> Fit | None:
         """See :meth:`MemoryHosts.place`."""

@@ -11,7 +11,7 @@ from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.claims.shared_ledger import SharedLedger
 from novasched.scheduler.model.claim import is_pending
 from novasched.scheduler.model.flavor import Flavor
-from novasched.scheduler.model.host import HostSnapshot, HostsView
+from novasched.scheduler.model.host import HostSnapshot, HostView
 from novasched.scheduler.plugin import Data
 from novasched.scheduler.ports import Needs
 from novasched.tools.sandbox import databases as tables
@@ -220,7 +220,7 @@ def test_claim_of_a_move_counts_until_lagging_reads_show_the_arrival(
         step = steps[bool(clock.now > lag_s) + is_there]
         row = SimpleNamespace(**row_of(step, request.flavor.id))
         claims.note_shown({request.instance_uuid: row}, clock.now)
-        snapshot = HostSnapshot(HostsView(by_uuid([host])), clock.now)
+        snapshot = HostSnapshot(HostView(by_uuid([host])), clock.now)
         counted.append(bool(claims.of(snapshot)) is not is_there)
     assert all(counted), f'wrong after {counted.index(False) / 10} s'
 

@@ -13,7 +13,7 @@ from novasched.cells.usual_guests import (
     UsualGuestsSource,
 )
 from novasched.scheduler.model.flavor import Flavor
-from novasched.scheduler.model.host import HostsView
+from novasched.scheduler.model.host import HostView
 from novasched.scheduler.model.usual_guests import UsualGuest
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_host, a_uuid
@@ -23,7 +23,7 @@ SMALL = {'vcpus': 1, 'memory_mb': 512, 'root_gb': 5, 'ephemeral_gb': 0}
 
 
 HOST = a_host(ram=2048, vcpus=4, disk_gb=1, cpu_allocation_ratio=2.0)
-CELL = HostsView({HOST.uuid: HOST})
+CELL = HostView({HOST.uuid: HOST})
 
 
 class Clock:
@@ -177,7 +177,7 @@ def test_capacity_covers_all_enabled_cells_that_have_answered(two_cells, make_re
     assert memory_mb(reader) == 2048.0
 
     large = a_host('large', ram=4096)
-    reader.views[a_uuid('cell2')] = HostsView({large.uuid: large})
+    reader.views[a_uuid('cell2')] = HostView({large.uuid: large})
     assert memory_mb(reader) == 6144.0
     usual = reader.latest()
 
@@ -186,7 +186,7 @@ def test_capacity_covers_all_enabled_cells_that_have_answered(two_cells, make_re
     assert memory_mb(reader) == 6144.0
     assert reader.latest() is usual
 
-    reader.views[a_uuid('cell1')] = HostsView({HOST.uuid: HOST, large.uuid: large})
+    reader.views[a_uuid('cell1')] = HostView({HOST.uuid: HOST, large.uuid: large})
     assert memory_mb(reader) == 6144.0
     reader.clock.now += MAX_AGE_S + 1.0
     assert memory_mb(reader) == 10240.0

@@ -12,7 +12,7 @@ from novasched.scheduler.errors import BadPlugin, NoValidHost
 from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.model.candidate import CandidateIndex
-from novasched.scheduler.model.host import HostSnapshot, HostsView, Instance
+from novasched.scheduler.model.host import HostSnapshot, HostView, Instance
 from novasched.scheduler.model.request import Origin
 from novasched.scheduler.plugin import Data
 from tests.lab import memory_schedulers
@@ -47,7 +47,7 @@ class Cells(MemoryHosts):
             for uuid in host.instances.keys() & needs.named:
                 shown[uuid] = host.instances[uuid]
             hosts[host.uuid] = replace(host, instances=shown)
-        return HostSnapshot(HostsView(hosts))
+        return HostSnapshot(HostView(hosts))
 
 
 def scheduler(*names, hosts=(EAST, WEST, BARE), weighers=()):

@@ -37,7 +37,7 @@ from novasched.scheduler.claims.shared_ledger import SharedLedger
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.claim import Stage
-from novasched.scheduler.model.host import HostSnapshot, HostsView
+from novasched.scheduler.model.host import HostSnapshot, HostView
 from novasched.scheduler.model.numa import HostTopology
 from novasched.scheduler.model.pci import PciRequest, Pool
 from novasched.scheduler.model.request import REQUEST_LIMIT_S
@@ -92,7 +92,7 @@ class Scheduler:
 
     def left(self, host=HOST):
         pending = self.claims.of(
-            HostSnapshot(HostsView({host.uuid: host}), self.clock.now)
+            HostSnapshot(HostView({host.uuid: host}), self.clock.now)
         )
         return self.claims.subtract(host, pending.get(host.uuid, ()))
 

@@ -13,7 +13,7 @@ from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.claims.shared_ledger import SharedLedger
 from novasched.scheduler.model.changes import UNVERSIONED, ChangeLog
 from novasched.scheduler.model.flavor import Flavor
-from novasched.scheduler.model.host import HostSnapshot, HostsView
+from novasched.scheduler.model.host import HostSnapshot, HostView
 from novasched.scheduler.model.instance import MAX_READ_LAG_S
 from novasched.scheduler.model.request import REQUEST_LIMIT_S
 from tests.lab.builders import (
@@ -42,7 +42,7 @@ def pending_claims(clock):
 
 
 def a_host_snapshot(*hosts, read_at=1000.0):
-    return HostSnapshot(HostsView(by_uuid(hosts or (A, B))), read_at)
+    return HostSnapshot(HostView(by_uuid(hosts or (A, B))), read_at)
 
 
 def send(pending_claims, name='server', host=A):
@@ -345,11 +345,11 @@ def test_a_thread_with_older_hosts_does_not_replace_newer_hosts(
     with newer hosts, and the newer hosts stay the newer hosts."""
     send(pending_claims)
     first = UNVERSIONED.with_step(())
-    earlier = HostSnapshot(HostsView(by_uuid((A,)), first), 1000.0)
+    earlier = HostSnapshot(HostView(by_uuid((A,)), first), 1000.0)
     filled = replace(A, free_ram_mb=1024)
     log = first.with_step({A.uuid})
     log = InterruptedLog(log.version, log.steps, log.number)
-    later = HostSnapshot(HostsView(by_uuid((filled,)), log), 1001.0)
+    later = HostSnapshot(HostView(by_uuid((filled,)), log), 1001.0)
     pending = pending_claims.of(earlier)
     assert pending_claims.left(later, pending)[A.uuid].free_ram_mb == 0
 
