@@ -171,7 +171,7 @@ class AnnouncedClaims:
     ) -> None:
         """Apply the rows of a peer. Invalid rows are refused.
 
-        :param is_table: drop all claims of the peer without a row.
+        :param is_table: the rows are all claims of the peer.
         """
         numbers = set()
         for text in rows:
@@ -184,9 +184,24 @@ class AnnouncedClaims:
             numbers.add(row.number)
 
         if is_table:
-            for key in list(self._of_peers):
-                if key[0] == sender and key[1] not in numbers:
-                    self._release(self._forget(key))
+            self._drop_choices_without_row(sender, numbers)
+
+    def _drop_choices_without_row(self, sender: str, numbers: Collection[int]) -> None:
+        """Drop the claims of a peer that are CHOSEN, and have no row in its table.
+
+        A further claim without a row is over at the peer. Here the claim ends by the
+        rules of the ledger: a request in progress may have read the hosts before the
+        instance came.
+
+        :param numbers: the numbers of the rows.
+        """
+        for key, claim in list(self._of_peers.items()):
+            if key[0] != sender or key[1] in numbers:
+                continue
+            with self._ledger as ledger:
+                is_chosen = ledger.stage_of(claim) is Stage.CHOSEN
+            if is_chosen:
+                self._release(self._forget(key))
 
     def _apply_row(self, row: Row, memory: int, sender: str, now: float) -> None:
         """Apply a row to the claim with the same number.

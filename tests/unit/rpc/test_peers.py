@@ -32,6 +32,7 @@ from novasched.rpc.peers import (
     PeerSchedulers,
 )
 from novasched.scheduler import fitting
+from novasched.scheduler.claims.ledger import SHOWN_S
 from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.claims.shared_ledger import SharedLedger
 from novasched.scheduler.errors import PlacementUnavailable
@@ -467,6 +468,32 @@ def test_a_table_does_not_end_claims_of_other_schedulers(pair):
         two.speak(one, three)
     assert [message.whole for message in three.speak(two)] == [False, True]
     assert two.hears.keys() == {a_uuid('of one'), a_uuid('of three')}
+
+
+def test_a_table_does_not_end_claims_that_a_request_needs(pair):
+    """A claim that is over at the peer counts beside the hosts of a request that has
+    read them before the instance came, also after a table of the peer without it."""
+    one, two = pair
+    one.claims.claimed([one.add('server')])
+    one.speak(two)
+    read_at = two.clock.now
+    with two.claims.ledger.keeping(read_at):
+        for scheduler in pair:
+            with scheduler.claims.ledger as ledger:
+                [claim] = ledger
+                ledger.shown(claim, scheduler.clock.now + 1, has_arrived=True)
+            scheduler.clock.now += SHOWN_S + 2
+            scheduler.left()
+        assert not one.claims.ledger.all()
+
+        introduce(one, two)
+        one.add('missed')
+        one.speak()
+        introduce(one, two)
+
+        assert two.hears == {a_uuid('server'): True, a_uuid('missed'): False}
+        hosts = HostSnapshot(HostView({HOST.uuid: HOST}), read_at)
+        assert len(two.claims.of(hosts)[HOST.uuid]) == 2
 
 
 NETWORKS = {'physnets': frozenset({'net'}), 'tunneled': True}
