@@ -13,6 +13,7 @@ from novasched.tools.sandbox.cloud import request_spec
 from novasched.tools.sandbox.computes import stable_uuid
 from tests.simulation.devices import request_fields
 from tests.simulation.flavors import topology_of
+from tests.simulation.process import SchedulerProcess
 from tests.simulation.world import Call, Server, World
 
 LOST_CALL_S = 60.0
@@ -99,6 +100,14 @@ class Conductor:
         why = 'nova-conductor gives up' if call.given_up else repr(call.answer)
         self._world.tell(f'no host for {" ".join(call.uuids)}: {why}')
 
+    def ready_process(self, random: Random) -> SchedulerProcess:
+        """A scheduler that takes requests, as soon as there is one."""
+        process = self._world.ready_process(random)
+        while process is None:
+            self._loop.sleep(NO_SCHEDULER_S)
+            process = self._world.ready_process(random)
+        return process
+
     def host_for(
         self,
         server: Server,
@@ -113,10 +122,7 @@ class Conductor:
         :param near: the name of a host of the same cell.
         :param flavor: the present flavor of the server by default.
         """
-        process = self._world.ready_process(random)
-        while process is None:
-            self._loop.sleep(NO_SCHEDULER_S)
-            process = self._world.ready_process(random)
+        process = self.ready_process(random)
         flavor = flavor or server.flavor
         uuids = [server.uuid]
         cell = self._world.cell_of(near)

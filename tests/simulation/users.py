@@ -123,6 +123,7 @@ class Users:
         spec = request_for(uuids, flavor, group, zone)
         if group is not None:
             self._loop.sleep(random.choice(MESSAGE_WAITS_S))
+            call.process = self._conductor.ready_process(random)
             call.began = self._loop.now
         if is_long:
             hosts = len(self._world.computes.machines)
