@@ -295,6 +295,12 @@ MUTATIONS = (
         'host, claim.request, claim.candidate, claim.limits, self._settings',
         'host, claim.request, None, claim.limits, self._settings',
     ),
+    Mutation(
+        'the table of a peer ends claims that a request needs',
+        'rpc/peers.py',
+        '            if is_chosen:\n',
+        '            if True:\n',
+    ),
 )
 
 
