@@ -115,11 +115,12 @@ class ViewBuilder:
         :param refreshes: by the UUID of the cell.
         :param began: when the reading began, in monotonic seconds.
         """
-        cells = {}
+        cells: dict[str, _CellView] = {}
         for uuid, refresh in refreshes.items():
-            cell = self._cells.get(uuid, _CellView()).updated(refresh, aggregates)
-            self._cells[uuid] = cell
-            cells[uuid] = cell
+            cells[uuid] = self._cells.get(uuid, _CellView()).updated(
+                refresh, aggregates
+            )
+        self._cells |= cells
 
         view = self._all_hosts(cells)
         snapshot = HostSnapshot(
@@ -150,13 +151,13 @@ class ViewBuilder:
                 ids = frozenset(last.hosts.keys() | view.hosts.keys())
             changed |= ids
 
-        before_all = self.last.host_snapshot.view
-        if not changed and before_all.version:
-            return before_all
+        last_view = self.last.host_snapshot.view
+        if not changed and last_view.version:
+            return last_view
         hosts: dict[str, Host] = {}
         for view in cells.values():
             hosts.update(view.hosts)
-        return HostView(hosts, before_all.changes.with_step(changed))
+        return HostView(hosts, last_view.changes.with_step(changed))
 
     def _freed(
         self,
