@@ -121,7 +121,7 @@ class Users:
             self._world.servers[server_uuid] = server
         self._world.computes.ask_for(uuids)
         spec = request_for(uuids, flavor, group, zone)
-        if group is not None:
+        if group is not None and not is_long:
             self._loop.sleep(random.choice(MESSAGE_WAITS_S))
             call.process = self._conductor.ready_process(random)
             call.began = self._loop.now
