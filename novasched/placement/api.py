@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests to Placement, their retries, and the meaning of failures.
 
-A failure is classified by the person who must act, and by the possibility that
-Placement has carried out the request:
+A failure is classified by the person who must act, and by the chance that Placement has
+carried out the request:
 
 ====================  ==================================================================
 response              result
@@ -170,7 +170,7 @@ class _Attempts:
         nova.conf limits the number of repetitions.
     :ivar longest: longest pause before the first repetition, in seconds.
     :ivar once: the request is not repeated at all.
-    :ivar since: when Placement answered last, or the first attempt (monotonic seconds).
+    :ivar since: the last answer of Placement, or the first attempt (monotonic seconds).
     :ivar failures: the attempts without an answer since then.
     :ivar contended: the answers that other clients write to the same providers.
     :ivar maybe_done: Placement may have carried out an attempt without an answer.
@@ -203,6 +203,7 @@ class _Attempts:
     def after_failure(self, failure: _Failure) -> '_Attempts':
         """The attempts after an attempt without an answer."""
         pause = None
+        # A number of retries in nova.conf takes the place of the limit in seconds.
         if failure.retry is not None and not self.once:
             retries, delay = failure.retry
             if retries is None:

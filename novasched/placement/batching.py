@@ -17,21 +17,22 @@ from novasched.placement.claim_protocol import Written
 from novasched.scheduler.model.basis import RequestId
 
 POST_TARGET_S = 1.0
-"""Seconds that a common POST may take, estimated from the latest ones. Requests wait no
-longer on account of others, and Placement's database holds its locks no longer."""
+"""Seconds that a common POST may take, estimated from the latest POSTs. No request
+waits longer for other requests, and Placement's database holds no lock for longer."""
 POST_MAX_CONSUMERS = 100
-"""Maximum number of consumers in a common POST: the number that Placement claimed for
-in one second when it was measured."""
+"""Maximum number of consumers in a common POST: for so many consumers Placement claimed
+within one second when this was measured."""
 MAX_BATCHES_IN_FLIGHT = 2
-"""Batches in flight. In POSTs of 20 consumers, one Placement on two cores claims for 55
-consumers a second one after the other, 64 two at once, and 66 four at once."""
+"""Maximum number of batches in flight. In POSTs of 20 consumers, a Placement on two
+cores claims for 55 consumers per second with one POST in flight, for 64 with two, and
+for 66 with four."""
 FIRST_CONSUMER_S = 0.02
 """Seconds that a consumer is assumed to cost before the first measurement: the time of
 a PUT."""
 WINDOW_PER_REQUEST_S = 0.02
-"""Seconds that a query waits for one request that is about to ask the same."""
+"""Seconds that a query waits for one request with the same query."""
 WINDOW_S = 0.06
-"""Seconds that a query waits for all requests that are about to ask the same."""
+"""Seconds that a query waits for all requests with the same query."""
 
 
 class BatchWindow:
@@ -94,7 +95,7 @@ class Order:
     :ivar is_separate: the order is written without other orders.
     :ivar until: the order does not begin after this moment (monotonic seconds).
     :ivar others: set once the order is in a batch. The thread of the first order gets
-        the rest of the batch; the threads of the rest get None.
+        the rest of the batch; the other threads get None.
     :ivar outcome: the end of the claims.
     """
 
@@ -125,8 +126,8 @@ class Batches:
     The time of the latest POSTs limits the number of consumers of a batch, see
     :data:`POST_TARGET_S`. No two batches in flight write the same instance or resource
     provider: conflicting writers wait for seconds in Placement's database. A stuck
-    batch does not count. An order waits behind batches in flight and behind earlier
-    orders if it conflicts with one, so that no order is overtaken for ever.
+    batch does not count. An order waits for conflicting batches in flight and for
+    conflicting earlier orders, so that no order is overtaken for ever.
     """
 
     def __init__(self) -> None:
@@ -205,6 +206,7 @@ class Batches:
 
         A batch has no instance twice.
         """
+        # A stuck batch counts no more: Placement may have lost the POST.
         stuck_since = time.monotonic() - STUCK_AFTER_S
         in_flight: list[Order] = []
         number = 0
@@ -224,12 +226,14 @@ class Batches:
                 # Later orders for the same providers wait behind this order.
                 busy |= writes
                 continue
+
             added = order.uuids
             fits = len(uuids) + len(added) <= self.max_consumers
             is_alone = order.is_separate or (batch and batch[0].is_separate)
             # A single order may be larger than a batch.
             if batch and (is_alone or not fits or uuids & added):
                 break
+
             batch.append(order)
             uuids |= added
         return batch

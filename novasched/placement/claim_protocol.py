@@ -5,8 +5,8 @@ A claim is written in one of four ways. :meth:`Answer.of` reads an answer, and
 :data:`NEXT` has the step for each way and each answer. ``claims.py`` sends the requests
 and carries out the steps. Nothing here asks Placement, waits, or keeps anything.
 
-Where a step reads the allocations first: they are equal to the claim, in the generation
-that the claim makes, only if Placement has made the claim.
+Some steps read the allocations first. Only if Placement has made the claim, the
+allocations are equal to the claim, with the consumer generation after the claim.
 
 A claim is *uncertain* if Placement may make the claim at a later moment, or once more:
 an attempt without an answer may still wait in a proxy, or in Placement itself.
@@ -22,7 +22,7 @@ from novasched.placement.api import Response
 from novasched.scheduler.errors import ClaimFailed, PlacementUnavailable
 
 PROXY_PATIENCE_S = 5.0
-"""Seconds after which a proxy may send a request to another Placement. The timeouts of
+"""Seconds after which a proxy may send a request to a second Placement. The timeouts of
 proxies are longer."""
 
 
@@ -36,8 +36,8 @@ class Way(Enum):
     PUT = auto()
     """A PUT for one instance."""
     PUT_BESIDE = auto()
-    """A PUT for one instance after a conflict, beside the allocations that were read
-    since."""
+    """A PUT for one instance after a conflict, beside the allocations that the instance
+    was found to have."""
 
 
 class Answer(Enum):
@@ -48,17 +48,18 @@ class Answer(Enum):
     """Made by the last of several attempts. Placement may carry out an earlier attempt
     later."""
     REFUSED = auto()
-    """The candidate does not fit, or names what Placement does not know."""
+    """The candidate does not fit, or has a provider that Placement does not know."""
     CONFLICT = auto()
-    """A consumer has another generation than the claim expects."""
+    """The generation of a consumer is not the generation in the claim."""
     LATE_CONFLICT = auto()
-    """A conflict after so long that a proxy may have sent the claims to a second
-    Placement, while the first one has made them."""
+    """A conflict after a long time: a proxy may have sent the claims to a second
+    Placement, after the first Placement had made the claims."""
     LOST = auto()
-    """No answer, or one to the last of several attempts that does not tell of the
-    first: Placement may have made the claims, or may make them later."""
+    """No answer, or only to the last of several attempts: Placement may have made the
+    claims, or may make the claims later."""
     FAILED = auto()
-    """Placement has not made the claims, and would answer all candidates alike."""
+    """Placement has not made the claims, and would not make a claim of a second
+    candidate either."""
 
     @classmethod
     def of(cls, response: Response, seconds: float) -> 'Answer':
@@ -69,12 +70,15 @@ class Answer(Enum):
         status = response.status_code
         if status == 204:
             return cls.MADE_AT_LAST if response.repeated else cls.MADE
-        # Another success comes from a server that is no Placement.
+        # Placement answers a successful claim by 204. A different success comes from
+        # another server, such as a proxy.
         if response.repeated or status < 300:
             return cls.LOST
+
         if response.is_generation_conflict:
             is_late = seconds > PROXY_PATIENCE_S
             return cls.LATE_CONFLICT if is_late else cls.CONFLICT
+
         if status in (400, 409):
             return cls.REFUSED
         return cls.FAILED
@@ -91,18 +95,18 @@ class Step(Enum):
     REFUSE = auto()
     """The caller may claim another candidate."""
     LOSE = auto()
-    """The caller gets an error, and the allocations are deleted as soon as Placement
-    has them."""
+    """The caller gets an error. The allocations are deleted as soon as Placement has
+    made the claims."""
     FAIL = auto()
     """The caller gets an error. No allocation is left."""
     GIVE_UP = auto()
-    """The caller gets the error that nova has for a consumer that others change."""
+    """The caller gets nova's error for a consumer that other processes change."""
 
     # Further requests.
     HALVE = auto()
-    """Write each half of the batch by itself: one request does not fit."""
+    """Write the halves of the batch separately: one request does not fit."""
     SEPARATE = auto()
-    """Read the allocations of each request, and write its claims by themselves."""
+    """Read the allocations of each request, and write the requests separately."""
     WRITE_BESIDE = auto()
     """Write the claim again, beside the allocations that were read."""
 
@@ -125,7 +129,7 @@ NEXT: Mapping[Way, Mapping[Answer, Step | ReadFirst]] = {
         Answer.MADE: Step.KEEP,
         Answer.MADE_AT_LAST: Step.WATCH,
         Answer.REFUSED: Step.HALVE,
-        # Which request has the conflict shows when each is written by itself.
+        # The answer does not tell which request has the conflict.
         Answer.CONFLICT: Step.HALVE,
         Answer.LATE_CONFLICT: Step.SEPARATE,
         Answer.LOST: Step.SEPARATE,
@@ -169,11 +173,10 @@ class Written:
     """The end of the claims of a request.
 
     :ivar made: the claims as Placement has made them, all or none.
-    :ivar lost: claims whose allocations are to be deleted, as soon as Placement has
-        them.
+    :ivar lost: claims to be deleted as soon as Placement has made the claims.
     :ivar error: the error for the caller. Without claims and without an error,
         Placement has refused the claims.
-    :ivar is_separated: the request goes on by itself, since the answer to its batch is
+    :ivar is_separated: the request goes on alone, since the answer to the batch is
         lost.
     """
 
@@ -188,7 +191,7 @@ class Written:
     ) -> 'Written':
         """The end of claims by a step without further requests.
 
-        :param error: Placement's answer, if it is no answer to the claims.
+        :param error: the error without a usable answer of Placement.
         """
         match step:
             case Step.KEEP:

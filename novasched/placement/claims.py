@@ -9,11 +9,11 @@ provider wait in Placement's database for a second and more.
 No request suffers from another request. After a refusal of a batch, the halves are
 tried separately, down to the single request. After a lost answer, the requests of the
 batch go on separately. A request for very many instances takes several POSTs; after a
-failure, all claims of the request are deleted. Instances that move are few and have
-allocations already: such claims are written separately, beside the batches.
+failure, all claims of the request are deleted. Few instances move, and an instance that
+moves has allocations already: such claims are written separately, beside the batches.
 
-``claim_protocol.py`` tells which step follows each answer of Placement. The steps are
-carried out here.
+``claim_protocol.py`` has the step after each answer of Placement. The steps are carried
+out here.
 """
 
 import logging
@@ -103,6 +103,7 @@ class Claims:
         """
         if error := _too_late(claims):
             raise error
+        # An earlier claim for the same instance may be without an answer.
         tasks = self.cleanup.take([claim.uuid for claim in claims])
         if tasks:
             claims = _with_earlier(claims, tasks)
@@ -114,6 +115,8 @@ class Claims:
                 written = self._write_move(claims[0])
             else:
                 written = self._write_in_batch(Order(claims))
+            # In this thread, so that no request waits for the separate claims of other
+            # requests.
             if written.is_separated:
                 written = self._write_separately(claims, str(written.error))
             if written.made and self._deleter.lost:
@@ -150,6 +153,7 @@ class Claims:
         Until the current request is answered, a certain claim belongs to this process
         as long as it is unchanged.
         """
+        # A single deletion is not enough: Placement may make the claim afterwards.
         if claim.is_uncertain:
             self.cleanup.add(claim)
             return
@@ -189,8 +193,8 @@ class Claims:
         return order.outcome.result()
 
     def _write_separately(self, claims: Sequence[Claim], why: str) -> Written:
-        """Write the claims of a request after a batch without an answer, as soon as
-        Placement answers again.
+        """Write the claims of a request separately after a batch without an answer, as
+        soon as Placement answers again.
 
         :param why: the error of the batch.
         """
@@ -213,8 +217,8 @@ class Claims:
         return replace(written, lost=claims)
 
     def _write_batch(self, orders: Sequence[Order]) -> None:
-        """Write orders in a single POST, or else the first half before the second half,
-        and set the outcome of all orders."""
+        """Write orders in a single POST and set the outcome of all orders. After a
+        refusal, write the first half, then the second half."""
         parts = [orders]
         try:
             while parts:
@@ -227,7 +231,8 @@ class Claims:
                     half = len(part) // 2
                     parts += [part[half:], part[:half]]
         except BaseException as error:
-            # The threads of all orders wait for an outcome, whatever happens here.
+            # The threads of all orders wait for an outcome, also after a bug.
+            # Orders with an outcome keep their claims.
             for order in orders:
                 if not order.outcome.done():
                     order.outcome.set_exception(error)
@@ -248,6 +253,7 @@ class Claims:
             return False
 
         written = Written.of(step, claims, reply.error)
+        # The claims are in the order of the orders.
         made = iter(written.made)
         for order in orders:
             of_order = [*islice(made, len(order.claims))]
@@ -255,13 +261,14 @@ class Claims:
         return True
 
     def _write_order(self, order: Order) -> Written:
-        """Write the claims of a request, many claims in several POSTs of the size of a
-        batch. Unless all are made, the claims of earlier POSTs are deleted."""
+        """Write the claims of a request, in POSTs of at most the size of a batch. After
+        a failure, delete the claims of earlier POSTs."""
         claims = order.claims
         if time.monotonic() > order.until:
             why = 'it takes too long to claim for each by itself'
             return Written(error=PlacementUnavailable(why))
         if order.is_separate:
+            # Placement may have made the claims by the batch without an answer.
             try:
                 if self._first_without_claim(claims) is None:
                     return Written(claims)
@@ -273,11 +280,13 @@ class Claims:
             while rest := claims[len(made) :]:
                 if too_late := _too_late(claims):
                     return Written(error=too_late)
+
                 size = self._batches.max_consumers
                 if len(rest) == size + 1:
                     # The last claim alone would be a PUT, which keeps other
                     # allocations.
                     size += 1
+
                 written = self._write_request(rest[:size])
                 if not written.made:
                     return written
@@ -289,8 +298,8 @@ class Claims:
         return Written(made)
 
     def _write_request(self, claims: Sequence[Claim]) -> Written:
-        """Write claims for instances of a request in a PUT or a POST, and carry out the
-        steps that follow."""
+        """Write claims of a request in a single PUT or POST, and carry out the steps
+        after each answer."""
         way = Way.POST
         if len(claims) == 1:
             way = Way.PUT
@@ -315,6 +324,7 @@ class Claims:
                 else:
                     step = Step.WATCH if held is None else step.otherwise
 
+            # Another PUT follows at most once: no answer to a PUT_BESIDE leads to one.
             if step is not Step.WRITE_BESIDE:
                 return Written.of(step, claims, error)
             assert held is not None, 'claimed beside unknown allocations'
@@ -336,7 +346,9 @@ class Claims:
         answer = Answer.of(response, time.monotonic() - began)
         is_bad_request = response.status_code == 400
         if is_bad_request:
+            # Remembered candidates with this provider would be refused again and again.
             self._provider_gone()
+
         if answer is Answer.REFUSED:
             level = logging.DEBUG
             if is_bad_request and len(claims) == 1:
@@ -344,6 +356,7 @@ class Claims:
                 level = logging.WARNING
             uuids = [claim.uuid for claim in claims]
             LOG.log(level, 'Claim refused for %s: %s', uuids, response)
+
         if answer in (Answer.LOST, Answer.FAILED, Answer.LATE_CONFLICT):
             text = f'Placement answers a claim by {response}'
             return _Reply(answer, PlacementUnavailable(text))
@@ -367,9 +380,9 @@ class Claims:
     def _renew_where_deleted(self, claims: Sequence[Claim]) -> Written:
         """Protect claims from deletions with lost answers.
 
-        Placement may do such a deletion even now: a consumer with new allocations
-        begins with the generation in the deletion. So claims for these instances are
-        written once more, in the next generation.
+        Placement may carry out such a deletion even now: new allocations of a consumer
+        begin with the generation in the deletion. So claims for these instances are
+        written once more, and get the next generation.
         """
         self._deleter.forget_old_losses()
         renewed = []
@@ -383,10 +396,10 @@ class Claims:
         return Written(renewed)
 
     def _renewed(self, claim: Claim) -> Claim:
-        """Write a claim once more, in the next generation of the consumer.
+        """Write a claim once more, for the next generation of the consumer.
 
         :raises PlacementUnavailable: Placement does not answer, refuses the claim, or
-            has deleted it.
+            has deleted the allocations.
         """
         held = self._held(claim)
         if not claim.is_made(held):
@@ -394,6 +407,7 @@ class Claims:
                 f'the claim for {claim.uuid} was undone by a late request'
             )
 
+        # Once, since a repetition after a lost answer would meet the next generation.
         body = {**claim.body(), 'consumer_generation': held.generation}
         path = f'/allocations/{claim.uuid}'
         answer = self.api.send('PUT', path, claim.trace_id, body, once=True)
@@ -408,8 +422,8 @@ class Claims:
 def _with_earlier(
     claims: Sequence[Claim], tasks: Sequence[CleanupTask]
 ) -> Sequence[Claim]:
-    """Claims with the earlier claims for their instances that Placement may make even
-    now."""
+    """Claims with the earlier claims for the same instances that Placement may make
+    even now."""
     result = []
     for claim in claims:
         earlier = []
@@ -434,7 +448,7 @@ def _request(claims: Sequence[Claim]) -> tuple[str, str, str | None, Mapping[str
 
 
 def _too_late(claims: Sequence[Claim]) -> PlacementUnavailable | None:
-    """The error of a request that has claimed for as long as it may."""
+    """The error of a request after the time for claims; None before."""
     if time.monotonic() <= min(claim.until for claim in claims):
         return None
     return PlacementUnavailable(

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deletes allocations by claims without an answer (lost claims), unless another request
-may own the allocations.
+"""Deletes the allocations of claims without an answer (lost claims), unless another
+request may own the allocations.
 
-Allocations may equal a lost claim and belong to a repeated request, for which another
-scheduler has claimed the same. nova-api sets the task of the instance before it asks a
-scheduler, and the host of the instance before the task ends. The cleanup reads the
-allocations first and the instance afterwards. If the instance has neither a task, nor a
-migration, nor the host of the claim, then no request owns the allocations. In doubt the
-cleanup leaves them, and the log names the instance. A database that lags behind may
-show the instance as it was before the task. So the cleanup deletes only allocations
-that it has seen longer ago than a database lags behind.
+Allocations may be equal to a lost claim and belong to a repeated request: another
+scheduler has claimed the same candidate. nova-api sets the task of the instance before
+the call of a scheduler, and the host of the instance before the task ends. The cleanup
+reads the allocations first and the instance afterwards. If the instance has neither a
+task, nor a migration, nor the host of the claim, then no request owns the allocations.
+In doubt the cleanup leaves the allocations, and the log names the instance. A database
+that lags behind may show the instance from before the task. So the cleanup deletes
+allocations only some time after the first look: longer than a database may lag behind.
 
 Between the two readings another scheduler may delete the lost claim and claim a second
 host, and the build or the move may end. The new allocations may have the generation of
@@ -55,19 +55,20 @@ FIRST_PAUSE_S = 1.0
 LAST_PAUSE_S = 10.0
 """Seconds between attempts, at first and at last."""
 LOOK_LIMIT_S = 5.0
-"""Seconds between the first reading of allocations and their deletion. A consumer that
-loses all allocations and gets equal allocations has the same generation again, but not
-before another scheduler has deleted the lost claim and another move has begun."""
+"""Maximum time between the first reading of allocations and the deletion, in seconds. A
+consumer that loses all allocations and gets equal allocations has the same generation
+again, but not before another scheduler has deleted the lost claim and another move has
+begun."""
 MAX_TASKS = 1000
-"""Claims that wait for their deletion."""
+"""Maximum number of claims in the queue."""
 MAX_WATCHED = 100
-"""Claims in the queue with which no further claim is watched."""
+"""Number of claims in the queue from which on no further claim is watched."""
 ADVICE = 'Compare it with the server by "nova-manage placement audit".'
 
 
 Delete = Callable[[Claim, bool], Doubt | None]
-"""Deletes the allocations of a claim if they exist, or returns why they are left. The
-flag is True if the current request is about the instance. Raises PlacementUnavailable
+"""Deletes the allocations of a claim, or returns the reason to leave the allocations.
+The flag is True if the current request is for the instance. Raises PlacementUnavailable
 if the allocations cannot be read or deleted."""
 
 
@@ -85,20 +86,20 @@ class Instances(Protocol):
 class AllocationDeleter:
     """Deletes the allocations of one claim.
 
-    :ivar lost: by instance UUID, until when (monotonic seconds) Placement may carry out
-        a deletion: without an answer, or once more.
+    :ivar lost: instance UUID to the moment (monotonic seconds) until which Placement
+        may carry out a deletion without an answer.
     """
 
     def __init__(self, api: PlacementApi, instances: Instances | None) -> None:
-        """:param instances: finds an instance in nova's databases. Without it every
-        case is in doubt, and allocations stay that were not deleted before the request
-        was answered.
+        """:param instances: finds an instance in nova's databases. Without this, every
+        case is in doubt, and allocations stay unless deleted before the answer to the
+        request.
         """
         self._api = api
         self._instances = instances
         self.lost: dict[str, float] = {}
-        # By instance UUID, the generation of its allocations, and since when they are
-        # known to exist.
+        # Instance UUID to the generation of the allocations, and the moment of the
+        # first look at this generation.
         self._known_since: dict[str, tuple[int | None, float]] = {}
 
     def delete(self, claim: Claim, held: ConsumerAllocations) -> None:
@@ -125,13 +126,14 @@ class AllocationDeleter:
         now = time.monotonic()
         if now - began > PROXY_PATIENCE_S:
             self.lost[claim.uuid] = now + LATE_CLAIM_S
+
         LOG.info('Deleted allocations for instance %s', claim.uuid)
 
     def delete_unless_in_doubt(self, claim: Claim, requested: bool) -> Doubt | None:
         """See :data:`Delete`."""
         began = time.monotonic()
-        # Before the instance, as the docstring of the module explains. The cleanup
-        # repeats failures itself.
+        # The allocations come before the instance, as the docstring of the module
+        # explains. The cleanup repeats failures itself.
         held = held_by(self._api, claim.uuid, claim.trace_id, retry_s=0)
         is_part = claim.is_uncertain and claim.is_part_of(held)
         if not (is_part or claim.equals(held)):
@@ -144,9 +146,9 @@ class AllocationDeleter:
         if doubt is not None:
             return doubt
 
-        # The instance may be at rest after a request that began during the look. Its
-        # allocations may have the generation that was read, so that Placement would not
-        # refuse the deletion.
+        # A request may have begun and ended during the look, and the new allocations
+        # may have the generation that was read. Then Placement would not refuse the
+        # deletion.
         if held_by(self._api, claim.uuid, claim.trace_id, retry_s=0) != held:
             raise PlacementUnavailable('the allocations have changed meanwhile')
 
@@ -158,8 +160,8 @@ class AllocationDeleter:
         return None
 
     def _is_new(self, uuid: str, held: ConsumerAllocations) -> bool:
-        """True if a database that lags behind may show an instance as of before its
-        allocations were made."""
+        """True if a database that lags behind may show an instance from before the
+        allocations."""
         now = time.monotonic()
         for known, (_, since) in [*self._known_since.items()]:
             if since < now - CLEANUP_LIMIT_S:
@@ -323,6 +325,7 @@ class AllocationCleanup:
             self._tasks.clear()
 
     def _run(self) -> None:
+        """Attempt all tasks again and again, until the queue is empty."""
         try:
             for pause in backoff(self._first_pause, LAST_PAUSE_S):
                 self._try_all(is_last=False)
@@ -363,10 +366,12 @@ class AllocationCleanup:
         """
         uuid = task.claim.uuid
         with self._changed:
+            # A request for the instance may have taken the task meanwhile.
             if task not in self._tasks or uuid in self._trying:
                 return
             self._trying.add(uuid)
 
+        # Placement is asked without the lock. New tasks may come meanwhile.
         following: CleanupTask | TaskEnd = task
         doubt = None
         try:
@@ -387,8 +392,7 @@ class AllocationCleanup:
     def _replace(
         self, task: CleanupTask, following: CleanupTask | TaskEnd, doubt: Doubt | None
     ) -> None:
-        """Put what follows an attempt in the place of a task; for a holder of the
-        lock."""
+        """Replace a task after an attempt. The caller holds the lock."""
         if task not in self._tasks:
             return  # given up meanwhile
         self._tasks.remove(task)
@@ -400,6 +404,7 @@ class AllocationCleanup:
 
 
 def _leave(task: CleanupTask, doubt: Doubt | None = None) -> None:
+    """Tell the operator that allocations are left."""
     uuid = task.claim.uuid
     if doubt is None:
         LOG.error(

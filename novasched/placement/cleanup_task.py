@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A claim whose allocations may have to be deleted, and the step after each look at
-the allocations.
+"""Tasks of the cleanup: a claim without a certain end, and the step after each look at
+the allocations of the instance.
 
 ::
 
@@ -10,7 +10,7 @@ the allocations.
         |      another request may own the allocations, to the end
         +------------------------------------------------------------> LEFT
 
-A task is attempted again after each other look: while Placement may still make the
+After any other look, the task is attempted again: while Placement may still make the
 claim, while nova works on the instance, and while a database does not answer.
 
 ``cleanup.py`` looks at the allocations, deletes them, and carries out the steps.
@@ -28,18 +28,19 @@ LATE_CLAIM_S = 120.0
 """Seconds after which Placement does not carry out a request any more: its database and
 web server have given up."""
 AFTER_WORK_S = 180.0
-"""Seconds for which a deletion is attempted at least after nova has ended its work on
-the instance, and after an outage of a database."""
+"""Minimum time for which a deletion is attempted after nova has ended its work on the
+instance, and after an outage of a database, in seconds."""
 CLEANUP_LIMIT_S = LATE_CLAIM_S + AFTER_WORK_S
-"""Seconds for which a deletion is attempted at least. A look at the allocations has the
-last word, so that no outage of Placement ends the attempts. Afterwards ``nova-manage
-placement audit`` finds the allocations."""
+"""Minimum time for which a deletion is attempted, in seconds. Only a look at the
+allocations ends the attempts, so that no outage of Placement does. Afterwards
+``nova-manage placement audit`` finds the allocations."""
 
 
 class Doubt(NamedTuple):
-    """The reason why the allocations of a claim are left.
+    """The reason to leave the allocations of a claim.
 
-    :ivar is_part: the instance holds the allocations of the claim beside others.
+    :ivar is_part: the instance has further allocations beside the allocations of the
+        claim.
     :ivar is_there: the instance is on a host of the claim.
     :ivar is_early: a later look tells whether the allocations have to be deleted.
     :ivar may_pass: a later look may tell, since nova works on the instance, or a
@@ -64,15 +65,18 @@ class TaskEnd(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CleanupTask:
-    """A claim whose allocations may have to be deleted.
+    """A claim without a certain end: the allocations of the claim may have to be
+    deleted.
 
-    :ivar final: from then on Placement does not make the claim any more (monotonic
+    :ivar final: from this moment on Placement does not make the claim any more
+        (monotonic seconds).
+    :ivar until: the first look from this moment on is the last look (monotonic
         seconds).
-    :ivar until: the first look from then on is the last one (monotonic seconds).
     :ivar longest: the latest moment for ``until`` (monotonic seconds).
-    :ivar successor: a later claim for the same amounts, with an answer. The amounts
-        alone belong to the successor. Beside other allocations they may be the lost
-        claim, made after the caller had deleted the successor.
+    :ivar successor: a later claim for the same amounts, with an answer. An instance
+        with these amounts alone has the allocations of the successor. Beside further
+        allocations, the amounts may be the lost claim, made after the caller had
+        deleted the successor.
     :ivar in_doubt: equal allocations existed before the next claim for the instance.
     """
 
@@ -92,6 +96,8 @@ class CleanupTask:
         """
         if made is None:
             return self
+
+        # Nothing tells equal allocations apart, so that both claims share one task.
         if made.wanted() == self.claim.wanted():
             successor = replace(made, moves=True, is_uncertain=True)
             return replace(self, successor=successor)
@@ -99,7 +105,8 @@ class CleanupTask:
         providers = made.candidate.allocations.keys()
         if providers.isdisjoint(self.claim.candidate.allocations):
             return self
-        # Amounts of these providers beside other allocations belong to the other claim.
+        # The other claim has some of these providers. Beside further allocations, the
+        # amounts of these providers belong to the other claim.
         return replace(self, claim=replace(self.claim, is_uncertain=False))
 
     def following(
@@ -107,13 +114,14 @@ class CleanupTask:
     ) -> 'CleanupTask | TaskEnd':
         """The task after a look at the allocations of the instance, or its end.
 
-        :param doubt: why the allocations are left; None if nothing is left.
+        :param doubt: the reason to leave the allocations; None if nothing is left.
         :param is_last: no later look follows, since the process ends.
         """
         if self._is_settled(doubt) and (is_last or now >= self.final):
             return TaskEnd.OVER
 
         task = self.after_look(doubt, now)
+        # The work on the instance may have postponed the last look.
         if now >= task.until:
             return TaskEnd.LEFT
         if is_last and doubt is not None and not doubt.is_early:
@@ -121,20 +129,21 @@ class CleanupTask:
         return task
 
     def _is_settled(self, doubt: Doubt | None) -> bool:
-        """True if a look has found, or left, no allocations of the lost claim.
+        """True if the instance has no allocations of the lost claim after a look.
 
-        The amounts of a successor alone belong to the successor.
+        The amounts of a successor, without further allocations, belong to the
+        successor.
         """
         if doubt is None:
             return True
         return self.successor is not None and not (doubt.is_part or doubt.is_early)
 
     def after_look(self, doubt: Doubt | None, now: float) -> 'CleanupTask':
-        """The task after a look that does not end it.
+        """The task for the next look.
 
         Once the instance was on the host of the successor, the allocations of the
-        successor belong to it, also beside other allocations: an evacuated instance
-        keeps the allocations on its source.
+        successor belong to the instance, also beside further allocations: an evacuated
+        instance keeps the allocations on the source.
 
         A request may decide, and nova may work on an instance, for longer than a
         deletion is attempted. Only a look afterwards tells whether the instance has
@@ -142,6 +151,7 @@ class CleanupTask:
         """
         if doubt is None:
             return self
+
         task = self
         if doubt.may_pass:
             until = min(max(self.until, now + AFTER_WORK_S), self.longest)
@@ -159,29 +169,32 @@ def doubt_about(
     is_part: bool = False,
     is_new: bool = False,
 ) -> Doubt | None:
-    """The reason why another request may own allocations that equal a claim; None if no
-    request does.
+    """The reason to believe that another request may own allocations equal to a claim;
+    None if no request owns the allocations.
 
-    :param state: the instance as it is in nova's databases; None if nova does not know
-        the instance.
-    :param requested: the current request is about the instance, and the task of the
-        instance belongs to it.
-    :param is_part: the instance has other allocations as well. Then no request owns the
-        claim only if the instance is at rest and no provider of the claim is, or
-        serves, its host.
+    :param state: the instance in nova's databases; None if nova does not know the
+        instance.
+    :param requested: the current request is for the instance, so that the task of the
+        instance is no reason.
+    :param is_part: the instance has further allocations. Then no request owns the claim
+        only if the instance is at rest, on a host without a provider of the claim.
     :param is_new: the state may be older than the allocations.
     """
     if state is None:
+        # An instance that moves, or has further allocations, must have a row: without
+        # the row, the reading is not trusted.
         if claim.moves or is_part:
             return Doubt('nova does not know it', is_part)
         return None
     if state.gone:
         return None
 
+    # Doubts because of the instance come first, and doubts because of the reading last.
     if why := _why_in_doubt(claim, state, requested, is_part):
         is_there = state.host in state.hosts
         is_at_work = state.building or state.task is not None
         return Doubt(why, is_part, is_there, may_pass=is_at_work)
+
     if is_new:
         why = 'the database may not show yet that it has a task'
         return Doubt(why, is_part, is_early=True)
@@ -192,17 +205,23 @@ def _why_in_doubt(
     claim: Claim, state: InstanceState, requested: bool, is_part: bool
 ) -> str | None:
     """See :func:`doubt_about`."""
+    # The instance is on a host of the claim.
     if state.host is not None:
         if not state.hosts:
             return f'it is on the host {state.host}, and that of the claim is not known'
         if state.host in state.hosts:
             return f'it is on the host {state.host}, for which the claim was'
+
+    # nova-compute deletes the allocations on the source once the source is back.
     if not state.hosts.isdisjoint(state.evacuated_from):
         return 'it was evacuated from the host of the claim, which is not back yet'
+
+    # The amounts may belong to the allocations of the instance itself.
     are_hosts_known = len(state.hosts) >= len(claim.candidate.allocations)
     if is_part and (state.host is None or not are_hosts_known):
         return 'it holds more, which may be on the same host'
 
+    # The task of a request for the instance is the task of the caller.
     if requested:
         return None
     if state.building:

@@ -32,9 +32,9 @@ class End(Enum):
 
     PLACED: every instance has a host. REFUSED: no host fits, by fresh data. STALE: the
     data of the try is out of date, or no host fits and the data may be out of date.
-    INCOMPLETE: no host fits by a new answer of Placement about all hosts, which may
-    lack hosts. UNAVAILABLE: a service that the request needs does not answer. FAILED:
-    any other error.
+    INCOMPLETE: no host fits, but a new answer of Placement about all hosts may lack
+    hosts. UNAVAILABLE: a service for the request does not answer. FAILED: any other
+    error.
     """
 
     PLACED = 'placed'
@@ -75,6 +75,7 @@ def next_basis(
     :param was_released: another request has released a choice since the try began.
     :param may_wait: the request has time for another try.
     """
+    # Services may have been upgraded meanwhile, so that the version is read again.
     fresh = replace(basis, began=now, read_since=now, minimum_version=None)
     if outcome.end is End.STALE or (outcome.end is End.REFUSED and was_released):
         return replace(fresh, from_memory=False)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instances get their hosts: the whole story, in order.
+"""The way from a request to the hosts of its instances, in order.
 
     request -> prefilters -> Placement's candidates -> hosts
         -> [per instance: filter -> weigh -> choose]
         -> claim -> alternates -> selections
 
-Data flows one way; the outside comes in through ``ports.py``.
+Data flows one way. ``ports.py`` has the interfaces to Placement, to the hosts and to
+the notifications.
 """
 
 import logging
@@ -68,15 +69,15 @@ LOG = logging.getLogger('nova.scheduler.manager')
 CLAIMS = logging.getLogger('nova.scheduler.utils')
 
 MAX_RANKINGS = 100
-"""Rankings of hosts for an instance, while other requests are faster each time. Each of
-these requests has found a host: with so many requests, the hosts are full."""
+"""Maximum number of rankings for an instance, if another request is faster each time.
+So many other requests have found a host meanwhile: the hosts are full."""
 
 
 class ClaimEnd(Enum):
     """The end of a claim.
 
-    MADE: Placement has the claim. REFUSED: Placement has refused the claim. OVERTAKEN:
-    the choice does not fit beside the claim of another request, which was faster.
+    MADE: Placement has made the claim. REFUSED: Placement has refused the claim.
+    OVERTAKEN: the choice does not fit beside the claim of a faster request.
     """
 
     MADE = 'made'
@@ -103,7 +104,7 @@ class CycleDeps:
 class Cycle:
     """One try to place the instances of a request; a further try is another cycle.
 
-    :ivar explanation: notes steps and attempts. The cycle decides nothing by them.
+    :ivar explanation: notes steps and attempts. No note influences a decision.
     """
 
     def __init__(self, deps: CycleDeps, basis: Basis, seed: int) -> None:
@@ -116,11 +117,11 @@ class Cycle:
         self._is_announced = False
 
     def decide(self, request: Request, is_announced: bool = False) -> Outcome:
-        """A host for each instance, claimed, with its alternates behind it; or why
-        there is no host, and then nothing stays claimed.
+        """Claim a host for each instance, and add alternates. After a refusal or an
+        error, nothing stays claimed.
 
-        :param is_announced: an earlier try has sent the notification that hosts are
-            being selected.
+        :param is_announced: an earlier try has sent the notification
+            ``scheduler.select_destinations.start``.
         """
         self.explanation.begin(request)
         self._is_announced = is_announced
@@ -130,14 +131,18 @@ class Cycle:
                 if request.is_rebuild:
                     request = self._without_false_hint(request)
                     self.explanation.request = request
+
                 self._claims = self.deps.pending_claims.for_request(request)
                 if not request.is_rebuild:
                     request, self._candidates = self._ask_placement(request)
+                # nova sends the notification after Placement's answer, as well.
                 if self.deps.notifier is not None and not self._is_announced:
                     self._is_announced = True
                     self.deps.notifier.started(request)
+
                 state = self._read_hosts(request, self._candidates)
                 selections = self._place(state)
+
             return self._outcome(End.PLACED, selections=selections)
         except NoValidHost as refusal:
             return self._outcome(self._end_of_refusal(), refusal)
@@ -170,17 +175,18 @@ class Cycle:
             selections=selections or [],
         )
         if error is not None and end is not End.FAILED:
-            # A traceback refers to frames, which refer to the error and to the hosts.
-            # Only an unexpected error needs its traceback.
+            # A traceback keeps frames in memory, and the frames keep the error and the
+            # hosts. Only an unexpected error needs the traceback.
             error = error.with_traceback(None)
         return Outcome(end, decision, error, self._is_announced)
 
     def _end_of_refusal(self) -> End:
         """The end of a try without a valid host."""
         if is_remembered(self._candidates) or self.basis.read_since < self.basis.began:
-            # An earlier answer of Placement, or a reading of the databases from before
-            # the try, proves nothing.
+            # An earlier answer of Placement, or an earlier reading of the databases,
+            # may accept a request. Only fresh data may refuse a request.
             return End.STALE
+
         # ``[placement] max_allocation_candidates`` cuts an answer about all hosts
         # without a sign, and ``min_unit`` of an inventory hides a host from a query for
         # 1 of a resource class.
@@ -193,9 +199,9 @@ class Cycle:
     def _without_false_hint(self, request: Request) -> Request:
         """The request without the hint of a rebuild, unless nova-api has set the hint.
 
-        nova-api forces the host of the instance. A user could set the hint before
-        LP 2151252 was fixed in 34.0.0, 33.0.2, 32.2.1 and 31.3.1, and nova keeps the
-        hint for later moves of the instance.
+        nova-api forces the host of the instance as well. Before the fixes of LP 2151252
+        in 34.0.0, 33.0.2, 32.2.1 and 31.3.1, a user could set the hint, and nova keeps
+        the hint for later moves of the instance.
 
         :raises Unavailable: the cell of the forced host does not answer.
         """
@@ -211,7 +217,7 @@ class Cycle:
         return request.without_false_hint()
 
     def _ask_placement(self, request: Request) -> tuple[Request, Candidates]:
-        """The request as the prefilters narrow it, and Placement's candidates.
+        """The request after the prefilters, and Placement's candidates.
 
         :raises NoValidHost: a prefilter refuses, or Placement offers no candidate.
         """
@@ -222,6 +228,7 @@ class Cycle:
         version = deps.hosts.minimum_version(self.basis.read_since)
         self.basis = replace(self.basis, minimum_version=version)
 
+        # A prefilter with keys has work only for a request with one of the keys.
         keys = {*request.flavor.extra_specs, *request.requirements.properties}
         for prefilter in deps.prefilters:
             if not prefilter.keys or not prefilter.keys.isdisjoint(keys):
@@ -241,16 +248,19 @@ class Cycle:
     def _read_hosts(
         self, request: Request, candidates: Candidates | None
     ) -> SchedulingState:
-        """The candidates' hosts; a rebuild, for which Placement is not asked, considers
-        every host."""
+        """The state before the first instance is placed, with the hosts of the
+        candidates. A rebuild, which needs no candidates, considers every host."""
         deps = self.deps
         if candidates is None:
+            # Requests with candidates have begun to read in :meth:`_ask_placement`.
             deps.hosts.prefetch(self.basis.read_since)
+
         needs = deps.pipeline.needs(request)
         if request.instance_group is None:
             snapshot = deps.hosts.read(candidates, request, needs, self.basis)
         else:
             request, snapshot = self._read_for_group(request, candidates, needs)
+
         if Data.USUAL_GUESTS in needs.data:
             request = replace(request, usual_guests=deps.hosts.usual_guests())
         peers = self._claims.peers
@@ -268,10 +278,10 @@ class Cycle:
         candidates: Candidates | None,
         needs: Needs,
     ) -> tuple[Request, HostSnapshot]:
-        """The request with the members of its server group that the caller may not
-        know, and the hosts.
+        """The request with the members of the server group that are new to the caller,
+        and the hosts.
 
-        :param needs: the instances that the request needs without these members.
+        :param needs: the data for the request without these members.
         """
         deps = self.deps
         ledger = self._claims.ledger
@@ -283,10 +293,11 @@ class Cycle:
                 asked = request.with_members(newer)
                 needs = deps.pipeline.needs(asked)
                 needs = replace(needs, named={*needs.named, *newer})
+
             snapshot = deps.hosts.read(candidates, asked, needs, self.basis)
 
-            # A member that was claimed while the hosts were read is among the pending
-            # claims, unless the hosts show it already.
+            # A member that was claimed during the reading is among the pending claims,
+            # unless the hosts show the member already.
             shown = newer_members(request, ledger, snapshot)
             if shown.keys() <= newer.keys():
                 return with_hosts_of(newer, asked, snapshot), snapshot
@@ -297,14 +308,16 @@ class Cycle:
         random = Random(self.seed)
         is_alone = state.request.claims and state.request.count == 1
         with ExitStack() as undo:
+            # Only several instances have a claim in common.
             if is_alone:
                 [uuid] = state.instance_uuids
                 state = self._place_one(state, uuid, random, undo)
             else:
                 state = self._place_together(state, random, undo)
+
             selections = self._with_alternates(state, random)
             self.explanation.end_step(ALTERNATES)
-            # The answer is complete: from here on the claims stand.
+            # The answer is complete: from here on nothing is undone.
             undo.pop_all()
 
         self._claims.claimed(state.placed)
@@ -315,12 +328,12 @@ class Cycle:
     def _place_together(
         self, begun: SchedulingState, random: Random, undo: ExitStack
     ) -> SchedulingState:
-        """Every instance on the best host that the instances before it leave, in one
-        claim; in turn where Placement refuses that claim."""
+        """Choose the best host for each instance beside the instances before, and claim
+        all choices at once. If Placement refuses, place the instances in turn."""
         state = begun
         choices: list[Choice] = []
-        # Others may decide between two instances. zip() asks for a turn only if another
-        # instance is left.
+        # Other requests may decide between two instances. zip() asks for the next turn
+        # only if an instance is left.
         with closing(self._claims.turns(state.request)) as turns:
             for uuid, turn in zip(state.instance_uuids, turns, strict=False):
                 request = state.request.for_instance(uuid)
@@ -350,15 +363,15 @@ class Cycle:
         return self._place_in_turn(begun, random, undo)
 
     def _all_stay(self, choices: Sequence[Choice]) -> bool:
-        """True if every choice of a request fits beside the claims made at the same
-        time."""
+        """True if every choice of a request fits beside the claims that other requests
+        made at the same time."""
         pipeline = self.deps.pipeline
         return all(stays(choice, self._claims, pipeline) for choice in choices)
 
     def _claim_together(
         self, state: SchedulingState, undo: ExitStack
     ) -> Sequence[object] | None:
-        """Claim the candidates of all instances at once; None if Placement refuses.
+        """Claim the candidates of all instances at once. None if Placement refuses.
 
         :param undo: deletes the allocations unless the request is answered.
         """
@@ -372,7 +385,7 @@ class Cycle:
     def _place_in_turn(
         self, state: SchedulingState, random: Random, undo: ExitStack
     ) -> SchedulingState:
-        """Each instance claimed before the next instance is ranked."""
+        """Claim each instance before the hosts are ranked for the next instance."""
         for uuid in state.instance_uuids[len(state.placed) :]:
             state = self._place_one(state, uuid, random, undo)
         return state
@@ -384,9 +397,8 @@ class Cycle:
         random: Random,
         undo: ExitStack,
     ) -> SchedulingState:
-        """The next instance claimed, on the best host on which Placement allows the
-        claim. Where another request was faster on the host, the hosts are ranked anew
-        beside the claim of that request.
+        """Claim the next instance, on the best host with a successful claim. If another
+        request was faster on the host, rank the hosts anew beside the faster claim.
 
         :raises NoValidHost: no host is left, or other requests were faster each time.
         """
@@ -432,15 +444,15 @@ class Cycle:
 
         with ExitStack() as made:
             made.callback(placement.delete_allocations, claim)
-            # Not before the claim: choices of other schedulers become known while
-            # Placement works.
+            # The check comes after the claim: the announcements of other schedulers
+            # arrive while Placement works.
             if stays(choice, self._claims, self.deps.pipeline):
                 undo.push(made.pop_all())
                 return ClaimEnd.MADE
         return ClaimEnd.OVERTAKEN
 
     def _claiming(self) -> Basis:
-        """The basis of the try, in which the time for claims has begun."""
+        """The basis of the try, after the begin of the time for claims."""
         if self.basis.first_claim == math.inf:
             now = self._claims.ledger.clock()
             self.basis = replace(self.basis, first_claim=now)
@@ -449,10 +461,10 @@ class Cycle:
     def _rank(
         self, state: SchedulingState, request: Request, random: Random
     ) -> tuple[SchedulingState, PlacementAttempt]:
-        """The state with the hosts for the current instance, best first, less the
-        pending claims.
+        """The state with the ranked hosts for the current instance, less the pending
+        claims.
 
-        :raises NoValidHost: no host passes the filters, or none has a candidate.
+        :raises NoValidHost: no host passes the filters, or no host has a candidate.
         """
         pipeline = self.deps.pipeline
         state = self._claims.beside(state)
@@ -472,8 +484,8 @@ class Cycle:
         attempt.ranking = ranking.explained(with_hosts=attempt.index == 0)
         self.explanation.end_step(WEIGHERS, attempt)
         state = replace(state, hosts=ranking.hosts)
-        # The candidates in the tree of a host are searched for when they are asked for,
-        # and a search may be given up. Mostly only the best host is asked for.
+        # Candidates in the tree of a host are searched on demand, mostly for the best
+        # host alone. A search with too many steps finds no candidate.
         if state.candidates is not None and not state.candidates[state.hosts[0].uuid]:
             state = state.with_candidates_alone()
         return state, attempt
@@ -496,14 +508,16 @@ class Cycle:
     ) -> Iterator[Choice]:
         """Choices to claim, one after the other, until a claim succeeds.
 
-        The best choice comes first, then choices of the other candidates of the same
-        host, then the candidates of the hosts behind it. A host is left out if it no
-        longer fits: other requests may have chosen it meanwhile.
+        First the best choice, then further candidates of the same host, then the
+        candidates of the next hosts. Hosts without room are left out: other requests
+        may have chosen such a host meanwhile.
         """
         yield best
         ranked = best.beside
         if ranked.candidates is None:
             return
+
+        # The candidates of the current host that Placement has refused.
         refused = [best.claim.candidate] if best.claim.candidate else []
         for host in ranked.hosts:
             while len(refused) < MAX_CLAIMS_PER_HOST:
@@ -512,6 +526,7 @@ class Cycle:
                     if not refused:
                         attempt.unfit += (host.host,)
                     break
+
                 yield choice
                 # The caller asks for another choice only after a refusal.
                 assert choice.claim.candidate is not None
@@ -526,10 +541,11 @@ class Cycle:
         refused: Sequence[Candidate],
         undo: ExitStack,
     ) -> Choice | None:
-        """Choose a host for the current instance, in a turn, if the host still fits
-        with a candidate that was not refused.
+        """Choose a host for the current instance, in a turn. None if the host has no
+        room any more, or no further candidate.
 
-        :param ranked: the state in which the hosts were ranked.
+        :param ranked: the state of the ranking.
+        :param refused: the candidates of the host that Placement has refused.
         """
         pipeline = self.deps.pipeline
         claims = self._claims
@@ -538,6 +554,8 @@ class Cycle:
             now = beside
             if refused:
                 now = beside.avoiding(host, refused)
+
+            # The verdicts of the ranking hold unless claims or candidates differ.
             if now is not beside or not now.is_as_before(ranked, host):
                 ranking = pipeline.filter(
                     now.hosts,
@@ -548,10 +566,12 @@ class Cycle:
                 now = replace(now, hosts=ranking.hosts, candidates=ranking.candidates)
             if not now.hosts:
                 return None
+
             [host] = now.hosts
             candidate = claims.best_candidate(now, host, refused)
             if candidate is None:
                 return None
+
             claim = self._assign(host, request, candidate, undo)
             return Choice(claim, turn, beside)
 
@@ -562,8 +582,8 @@ class Cycle:
         candidate: Candidate | None,
         undo: ExitStack,
     ) -> PendingClaim:
-        """Enter a pending claim for the current instance on a host, in a turn. Other
-        requests count the claim at once.
+        """Enter a pending claim for the current instance on a host, in a turn. From now
+        on other requests count the claim.
 
         :param undo: releases the claim unless the request is answered.
         """
@@ -582,13 +602,14 @@ class Cycle:
     def _with_alternates(
         self, state: SchedulingState, random: Random
     ) -> list[list[Selection]]:
-        """Behind each chosen host, the best hosts of its cell that were not chosen."""
+        """The chosen hosts, each followed by the best spare hosts of the same cell."""
         pipeline = self.deps.pipeline
         number = 0
         if state.request.return_alternates:
             number = pipeline.settings.max_attempts - 1
+
         if number and len(state.placed) > 1:
-            # The ranking of the last instance counts that instance on no host yet.
+            # The last ranking is from before the choice for the last instance.
             state = self._claims.beside(state)
             ranking = pipeline.rank(
                 state.hosts,
@@ -617,10 +638,13 @@ class Cycle:
             host = claim.host
             uuid = claim.request.instance_uuid
             LOG.debug('Selected host: %s', host, extra={'instance_uuid': uuid})
+
             row = [Selection.of(host, claim.candidate, zone, claim.limits)]
             for other in spare:
                 if len(row) > number:
                     break
+
+                # nova-conductor tries alternates within the cell of the instance.
                 is_spare = other.uuid not in chosen and state.has_candidate(other)
                 if is_spare and other.cell_uuid == host.cell_uuid:
                     candidate = self._claims.best_candidate(state, other)
@@ -631,12 +655,12 @@ class Cycle:
 
 
 def is_remembered(candidates: Candidates | None) -> bool:
-    """True for candidates of an earlier answer of Placement."""
+    """True for candidates from an earlier answer of Placement."""
     return candidates is not None and candidates.is_remembered
 
 
 def reason_of(error: Exception | None) -> str:
-    """The reason of a refusal without nova's standard text, or an error's text."""
+    """The reason of a refusal without nova's standard text, or the text of an error."""
     if isinstance(error, NoValidHost):
         return error.reason
     return str(error or '')

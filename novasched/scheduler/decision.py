@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A decision as a value: the outcome of a request, and the reasons.
 
-A cycle returns the :class:`Decision` of each try, also of a try that an error ends.
-Records, metrics, traces and the refusals that are explained to the caller are functions
-of decisions.
+A cycle returns the :class:`Decision` of each try, also of a try with an error. Records,
+metrics, traces and explained refusals are functions of decisions.
 
-Decisions wait in memory for the thread that records them, so a decision refers to few
-large objects: the chosen candidates, each rejected host, and the ranked hosts of the
-first instance. The hosts that fit a later instance are the hosts of the
-first instance's ranking, less the rejected hosts.
+Decisions wait in memory for the recording thread, so that a decision refers to few
+large objects: the chosen candidates, the rejected hosts, and the ranked hosts of the
+first instance. The hosts for a later instance are the ranked hosts of the first
+instance, less the rejected hosts.
 """
 
 from collections.abc import Sequence
@@ -31,7 +30,7 @@ CLAIM = 'claim'
 ALTERNATES = 'alternates'
 STEPS = (PREFILTERS, PLACEMENT, HOSTS, FILTERS, WEIGHERS, CLAIM, ALTERNATES)
 NEXT_STEP = {**dict(pairwise(STEPS)), CLAIM: CLAIM, ALTERNATES: ALTERNATES}
-"""The step after each step. After a refused claim comes a claim on the next host."""
+"""The next step, by step. After a refused claim comes a claim on the next host."""
 
 ALL_TOGETHER = 'all together'
 """In place of a host, if Placement refuses a claim for all instances at once."""
@@ -40,22 +39,23 @@ PLACED = 'placed'
 REFUSED = 'refused'
 FAILED = 'failed'
 RESULTS = (PLACED, REFUSED, FAILED)
-"""In turn: every instance has a host; an instance has no valid host; a failure that an
-operator must mend."""
+"""In this order: every instance has a host; an instance has no valid host; an operator
+must mend a failure."""
 
 REMEMBERED = 'remembered'
 ALL_HOSTS = 'all_hosts'
 OWN_QUERY = 'own_query'
 CANDIDATE_SOURCES = (REMEMBERED, ALL_HOSTS, OWN_QUERY)
-"""Where the candidates of a request come from: an earlier answer of Placement about
-all hosts, a new answer about all hosts, or the answer to the query of the request."""
+"""The sources of candidates: an earlier answer of Placement about all hosts, a new
+answer about all hosts, and the answer to the query of the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilterResult:
-    """Hosts rejected by a filter, or by a field of the request, with a reason for each.
+    """Hosts rejected by a filter, or by a field of the request, with the reasons.
 
-    :ivar start: the number of hosts that came in.
+    :ivar start: the number of hosts before the filter.
+    :ivar reasons: the reason for each rejected host, in the order of the hosts.
     """
 
     name: str
@@ -66,15 +66,15 @@ class FilterResult:
 
     @property
     def end(self) -> int:
-        """The number of hosts that passed."""
+        """The number of hosts after the filter."""
         return self.start - len(self.reasons)
 
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """The part of a host's weight that a weigher adds. All numbers are finite.
+    """The contribution of a weigher to the weight of a host. All numbers are finite.
 
-    :ivar raw: the raw weight; None if the weigher answered NaN or infinity.
+    :ivar raw: the raw weight; None if the raw weight is NaN or infinite.
     """
 
     weigher: str
@@ -96,15 +96,14 @@ class HostWeight:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The hosts that can take an instance, best first.
+    """The hosts for an instance, best first.
 
     :ivar filters: the verdicts of each filter, in the order of the filters.
     :ivar weighers: name and duration (seconds) of each weigher.
-    :ivar best: the first hosts with their weights.
+    :ivar best: the first hosts, with weights.
     :ivar refusal: the reason for the caller if no host remains; None for the usual
         reason.
-    :ivar candidates: the allocation candidates that the filters left; None in a
-        decision.
+    :ivar candidates: the allocation candidates after the filters; None in a decision.
     """
 
     hosts: Sequence[Host]
@@ -115,9 +114,9 @@ class Ranking:
     candidates: Candidates | None = None
 
     def explained(self, with_hosts: bool) -> 'Ranking':
-        """The part of the ranking that explains an attempt.
+        """The part of the ranking for the explanation of an attempt.
 
-        The candidates are left out, since they keep Placement's answer in memory.
+        Without the candidates, which would keep Placement's answer in memory.
         """
         hosts: Sequence[Host] = ()
         if with_hosts:
@@ -129,12 +128,11 @@ class Ranking:
 class CandidateCounts:
     """The size of Placement's offer.
 
-    :ivar hosts: the number of providers that are hosts of the cells.
+    :ivar hosts: the number of hosts of the cells among the providers.
     :ivar elsewhere: the number of candidates without a host of the cells.
     :ivar total: the number of hosts in all cells; 0 if unknown.
-    :ivar asked: False for a request that does not need Placement.
-    :ivar age: seconds since the query, if the candidates are remembered; otherwise
-        None.
+    :ivar asked: False for a request without a query to Placement.
+    :ivar age: seconds since the query, for remembered candidates; otherwise None.
     :ivar source: one of :data:`CANDIDATE_SOURCES`.
     """
 
@@ -160,9 +158,9 @@ class CandidateCounts:
     def with_hosts(
         self, candidates: Candidates | None, snapshot: HostSnapshot, hosts: int
     ) -> 'CandidateCounts':
-        """The counts once the hosts of the offer are read.
+        """The counts after the hosts of the offer were read.
 
-        :param hosts: the number of hosts that the request may go to.
+        :param hosts: the number of offered hosts.
         """
         elsewhere = 0
         if candidates is not None and hosts < self.providers:
@@ -180,15 +178,15 @@ class CandidateCounts:
 
 @dataclass(slots=True)
 class PlacementAttempt:
-    """The search of a host for one instance of a request. Only the cycle that makes the
-    attempt changes the attempt.
+    """The search of a host for one instance of a request. Only the cycle of the attempt
+    changes the attempt.
 
     :ivar start: the number of hosts before the filters.
-    :ivar pending: the number of these hosts with pending claims.
+    :ivar pending: the number of hosts with pending claims before the filters.
     :ivar ranking: verdicts and weights; hosts only for the first instance.
-    :ivar refused: host and node of each claim that Placement refused.
-    :ivar unfit: hosts that no longer fitted beside later claims.
-    :ivar passed: the number of hosts that fit the instance.
+    :ivar refused: host and node of each refused claim.
+    :ivar unfit: hosts without room for the instance beside later claims.
+    :ivar passed: the number of hosts after the filters.
     """
 
     instance_uuid: str | None
@@ -205,8 +203,8 @@ class PlacementAttempt:
 class Step:
     """The end of a step. A step begins at the end of the step before.
 
-    :ivar attempt: the attempt, for a step that is for one instance.
-    :ivar refused: the host on which Placement refused a claim.
+    :ivar attempt: the attempt, for a step for one instance.
+    :ivar refused: the host of a refused claim.
     """
 
     name: str
@@ -227,12 +225,12 @@ class Decision:
     :ivar prefiltered: the request after the prefilters; None before Placement is asked.
     :ivar together_refused: Placement refused the claim for all instances at once.
     :ivar selections: for each instance a host with its alternates; none after an error.
-    :ivar outdated: the reason why Placement was asked although candidates were
-        remembered.
+    :ivar outdated: the reason for the query to Placement in spite of remembered
+        candidates.
     :ivar refusal: the reason for the caller if there is no valid host, without nova's
         standard text. Empty if Placement offered no candidates.
-    :ivar failure: the failure that an operator must mend. For foreign errors, which may
-        quote secrets, only the name of their type.
+    :ivar failure: the failure for an operator to mend. A foreign error may quote
+        secrets, so that only the type of the error is named.
     """
 
     request: Request
@@ -292,13 +290,13 @@ class Decision:
 
 
 def failure_of(error: Exception | None) -> str | None:
-    """The failure that an operator must mend, for an error that ends a try; None for a
+    """The failure for an operator to mend, after the error of a try; None for a
     refusal.
 
-    Foreign errors may quote secrets, so that only their type is named.
+    A foreign error may quote secrets, so that only the type of the error is named.
     """
     if isinstance(error, NoValidHost):
-        # A refusal has a cause where a prefilter could not do its work.
+        # A refusal has a cause if a prefilter could not do its work.
         cause = error.__cause__
         if cause is None:
             return None

@@ -179,6 +179,7 @@ class Pipeline:
                 data.add(Data.INSTANCES)
             else:
                 named.update(uuids)
+
         if Data.INSTANCES in data:
             # Among all instances are those of each flavor, and those that are named.
             data.discard(Data.FLAVORS)
@@ -239,12 +240,15 @@ class Pipeline:
             weights = weigh(self.weighers, hosts, request, self.clock, table, offered)
             if weights.failing_weighers:
                 self._log_failing_weighers(weights.failing_weighers)
+
             number = BEST
             if request.count > 1:
+                # Each instance takes hosts from the front of the ranking before.
                 number = len(hosts)
             number = max(number, self.settings.host_subset_size)
             best_first = BestFirst(hosts, weights.sums, number)
             front = best_first.front
+            # nova shuffles before the draw, so that both options work together.
             if self.settings.shuffle_best_same_weighed_hosts:
                 _shuffle_best(front, weights.sums, random)
             # As in nova, the log has the order before the draw.
@@ -399,9 +403,11 @@ def judge_changed(
         rejected = [i for i, reason in enumerate(reasons) if reason is not None]
         return rejected, [reasons[i] or '' for i in rejected], candidates
 
+    # Without devices, the verdict of such a filter depends on the host alone.
     offer = None
     if isinstance(plugin, CandidateFilter) and request.pci_requests:
         offer = candidates
+
     key = plugin.request_key(request)
     lasting = key is not None and offer is None
     rows = table.rows(hosts)
@@ -410,6 +416,7 @@ def judge_changed(
         # The verdicts are about the candidates that the filter has left. An offer with
         # other candidates of a host, such as that of an earlier try, is judged again.
         stale = table.forget_changed(column, rows, offer.candidate_changes)
+
     if len(stale):
         changed = stale.tolist()
         changed_hosts = [table.hosts[row] for row in changed]
@@ -418,6 +425,7 @@ def judge_changed(
         if column.reasons or reasons.count(None) < len(reasons):
             table.keep_reasons(column, changed, reasons)
         column.fresh[stale] = True
+
     if offer is not None and candidates is not None:
         column.offer_version = candidates.candidate_changes.version
 

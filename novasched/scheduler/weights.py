@@ -34,7 +34,7 @@ class Share:
     """The part of the weights of hosts that a weigher adds.
 
     :ivar bounds: ``minval`` and ``maxval`` of the weigher.
-    :ivar raw: may be NaN and infinite. The other numbers of a share in :class:`Weights`
+    :ivar raw: may be NaN or infinite. All other numbers of a share in :class:`Weights`
         are finite.
     """
 
@@ -115,6 +115,7 @@ def weigh(
                 scales = np.array([plugin.scale(host) for host in hosts])
             else:
                 scales = table.scales(weigher, rows)
+            # A weigher with a multiplier of 0 for all hosts is not called.
             if scales.any():
                 raw = _raw_weights(plugin, hosts, rows, request, table, candidates)
                 share = normalised(raw, plugin.minval, plugin.maxval)
@@ -124,7 +125,7 @@ def weigh(
                 shares.append(Share(weigher.name, bounds, raw, share, scales, added))
         seconds.append((weigher.name, clock() - began))
 
-    # A sum of many numbers is NaN or infinite if a single number is.
+    # One look at the sum tells whether any weight is NaN or infinite.
     with np.errstate(all='ignore'):
         if not math.isfinite(np.sum(sums)):
             return _without_nan(len(hosts), shares, seconds)
@@ -139,8 +140,8 @@ def _without_nan(
     Hosts whose weights nova can compare keep nova's order. Beside these hosts:
 
     * An infinite raw weight counts as the greatest or least finite raw weight.
-    * A host without a raw weight (NaN) gets as little as the host that gets least, and
-      does not change the weights of the other hosts.
+    * A host without a raw weight (NaN) gets as little as the worst host, and does not
+      change the weights of the other hosts.
     * An infinite multiplier of 0 adds 0, and infinities of both signs add up to 0.
 
     :param number: the number of hosts.
@@ -176,8 +177,8 @@ def _without_nan(
 
 
 def _positions(raw: Numbers, minval: float | None, maxval: float | None) -> Numbers:
-    """The normalised raw weights. A position that infinities make NaN is the position
-    among the finite raw weights."""
+    """The normalised raw weights. Where infinities make a position NaN, the position
+    among the finite raw weights is taken."""
     positions = normalised(raw, minval, maxval)
     if not np.isnan(positions).any():
         return positions
@@ -202,11 +203,12 @@ def _raw_weights(
     table: HostTable,
     candidates: Candidates | None,
 ) -> Numbers:
-    """The answers of a weigher. A weigher whose scope is the request is asked about
-    the hosts without a valid answer in the table."""
+    """The answers of a weigher. A weigher with the scope of a request is called only
+    for the hosts without a valid answer in the table."""
     if isinstance(plugin, BatchWeigher) or plugin.scope is Scope.INSTANCE:
         return np.array(plugin.weigh_all(hosts, request), np.float64)
 
+    # Answers without a key last for this try alone.
     key = plugin.request_key(request)
     lasting = key is not None
     if isinstance(plugin, CandidatesWeigher):
@@ -228,12 +230,13 @@ def _raw_weights(
             answers = plugin.weigh_all(changed, request)
         column.values[stale] = answers
         column.fresh[stale] = True
+
     values: Numbers = column.values[rows]
     return values
 
 
 def _compares_offers(plugin: CandidatesWeigher) -> bool:
-    """True if a weigher tells the parts of an offer that weights depend on."""
+    """True if a weigher names the parts of an offer that weights depend on."""
     return type(plugin).offer_keys is not CandidatesWeigher.offer_keys
 
 

@@ -8,18 +8,17 @@ A turn is a place in a queue, and ends in one of two ways:
 
 A request for several instances has a turn for each instance, so that other requests
 decide in between. In a common queue, such a request would wait for all other requests
-as many times as it has instances. Therefore the requests for several instances have a
-queue of their own. While turns wait in both queues, each queue in its turn has a slice
-of time: 111 ms for single instances, 100 ms for requests for several instances.
+once for each instance. Therefore requests for several instances wait in a second queue.
+While turns wait in both queues, the queues decide alternately, for a slice of time: 111
+ms for single instances, 100 ms for requests for several instances.
 
-The timeout belongs to the decision, not to the queue: only the request that is deciding
-can be overtaken, and the next request begins then. So a long queue of quick decisions
-stays a queue. A decision that hangs, which only a plugin can cause, delays the next
-decision by no more than the timeout.
+The timeout limits a decision, not the wait in a queue: only the deciding request can be
+overtaken, and then the next request begins. So a long queue of quick decisions stays a
+queue. A decision that hangs, which only a plugin can cause, delays the next decision by
+no more than the timeout.
 
-An overtaken decision does not know the decisions that were made after its turn was
-taken away. Its request has to check the decision in another turn before the decision
-may stand.
+An overtaken decision does not know the decisions after the end of the turn. So the
+request checks the decision in another turn before the decision may stand.
 """
 
 import threading
@@ -30,19 +29,18 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
 DECISION_TIMEOUT_S = 5.0
-"""Seconds that one decision may take while others wait."""
+"""Seconds that a decision may take while other requests wait."""
 
 SLICE_S = 0.1
-"""Seconds for which requests for several instances decide while others wait. Threads
-that work on other parts of their requests slow down the first milliseconds."""
+"""Seconds for which requests for several instances decide while single instances wait.
+Threads with other work slow down the first milliseconds."""
 SEVERAL_PER_SINGLE = 0.9
 """Seconds for requests for several instances, per second for single instances, while
 turns wait in both queues.
 
-A request for many instances takes 2.1 times as long as alone, however many clients want
-a single instance. They wait 1.9 times as long as without the request, however many
-requests are for several instances. Threads outside of their turns make both times
-longer.
+Beside clients for single instances, however many, a request for many instances takes
+2.1 times as long as alone. The clients wait 1.9 times as long as without requests for
+several instances, however many. Threads outside of turns make both times longer.
 """
 
 
@@ -52,9 +50,9 @@ class Turn:
 
     :ivar of_several: the request is for several instances.
     :ivar has_come: set when the request may decide.
-    :ivar began: when the request began to decide (seconds of the lock's clock).
-    :ivar was_overtaken: another request has taken the turn away, since the decision
-        took too long.
+    :ivar began: the begin of the decision (seconds of the lock's clock).
+    :ivar was_overtaken: another request has ended the turn, since the decision took too
+        long.
     """
 
     of_several: bool
@@ -81,19 +79,19 @@ class DecisionLock:
         self._deciding: Turn | None = None
         self._single: deque[Turn] = deque()
         self._several: deque[Turn] = deque()
-        # Seconds that the requests for several instances have to their credit, and
-        # True while they use the credit up. Decisions for single instances add to it.
+        # The credit of the requests for several instances, in seconds. Decisions for
+        # single instances add to the credit; a slice uses the credit up.
         self._credit = 0.0
         self._is_slice = False
         self._of_thread = threading.local()
 
     def is_in_turn(self) -> bool:
-        """True if this thread has a turn, or had a turn that was taken away."""
+        """True if this thread has a turn, or was overtaken in its turn."""
         return getattr(self._of_thread, 'turn', None) is not None
 
     @contextmanager
     def turn(self, of_several: bool = False) -> Iterator[Turn]:
-        """Wait for a turn, and have it for as long as the block lasts.
+        """Wait for a turn. The turn lasts as long as the block.
 
         Read ``was_overtaken`` of the turn after the block.
 
@@ -103,7 +101,7 @@ class DecisionLock:
             yield next(turns)
 
     def turns(self, of_several: bool) -> Generator[Turn, None, None]:
-        """Turns for the decisions of a request. Each turn lasts until the next turn is
+        """Turns for the decisions of a request. A turn lasts until the next turn is
         asked for, or until the generator is closed."""
         assert not self.is_in_turn(), 'a request would wait for itself'
         queue = self._several if of_several else self._single
@@ -113,7 +111,7 @@ class DecisionLock:
                 ended = turn
                 turn = Turn(of_several)
                 with self._lock:
-                    # The request queues before its turn ends, so that its slice may go
+                    # The request queues before the turn ends, so that the slice may go
                     # on.
                     queue.append(turn)
                     if ended is not None:
@@ -121,6 +119,7 @@ class DecisionLock:
                     if self._deciding is None:
                         self._begin_next()
 
+                # A waiting request watches the time of the deciding request.
                 while not turn.has_come.wait(self._seconds_left(turn)):
                     self._overtake(turn)
                 self._of_thread.turn = turn
@@ -132,8 +131,8 @@ class DecisionLock:
                     self._end(turn)
 
     def _seconds_left(self, waiting: Turn) -> float:
-        """The seconds after which the request that is deciding may be overtaken; 0 if
-        no turn is awaited any more."""
+        """The seconds after which the deciding request may be overtaken; 0 if no turn
+        is awaited any more."""
         with self._lock:
             if waiting.has_come.is_set() or self._deciding is None:
                 return 0.0
@@ -141,8 +140,7 @@ class DecisionLock:
         return max(0.0, ends - self._clock())
 
     def _overtake(self, waiting: Turn) -> None:
-        """Take the turn away from a decision that takes too long; the next one
-        begins."""
+        """End the turn of a decision that takes too long, and begin the next turn."""
         with self._lock:
             deciding = self._deciding
             if waiting.has_come.is_set() or deciding is None:
@@ -152,13 +150,14 @@ class DecisionLock:
                 self._end(deciding)
 
     def _end(self, turn: Turn) -> None:
-        """End a turn, unless it was overtaken, and begin the next one. The caller holds
-        the lock."""
+        """End a turn, and begin the next turn. Nothing happens for an overtaken turn.
+        The caller holds the lock."""
         if self._deciding is not turn:
             return
+
         seconds = self._clock() - turn.began
-        # Time that nobody else wants is not made up for later, but the next request for
-        # several instances begins with a slice.
+        # Time without competition is not made up for later. Yet the next request for
+        # several instances begins with a whole slice.
         if turn.of_several:
             self._credit -= seconds
             if not self._single:

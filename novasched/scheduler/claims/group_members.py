@@ -10,11 +10,12 @@ from novasched.scheduler.model.claim import PendingClaim
 
 @dataclass(frozen=True, slots=True)
 class PastMember:
-    """A member of a server group whose claim is OVER.
+    """A member of a server group after its claim is OVER.
 
-    :ivar host_uuid: the UUID of its host.
-    :ivar host: the name of its host.
-    :ivar until: when every request that may not know the member has ended.
+    :ivar host_uuid: the UUID of the host.
+    :ivar host: the name of the host.
+    :ivar until: from then on every request in progress knows the member (monotonic
+        seconds).
     """
 
     uuid: str
@@ -25,12 +26,12 @@ class PastMember:
 
 
 class GroupMembers:
-    """The claims of members of server groups, and the members whose claims are OVER.
+    """The claims of members of server groups, and the past members.
 
-    A past member is remembered until every request that may not know the member has
-    ended.
+    A past member is remembered until every request in progress knows the member: such
+    requests began after the claim was OVER.
 
-    :ivar queue: the past members, in the order in which their claims ended.
+    :ivar queue: the past members, in the order in which the claims ended.
     """
 
     def __init__(self) -> None:
@@ -39,7 +40,7 @@ class GroupMembers:
         self.queue: deque[PastMember] = deque()
 
     def claims(self, group: str) -> Collection[PendingClaim]:
-        """The claims of the members of a group, in the order in which they came."""
+        """The claims of the members of a group, in the order of arrival."""
         return self._claims.get(group, {}).keys()
 
     def past(self, group: str) -> Collection[PastMember]:
@@ -47,13 +48,13 @@ class GroupMembers:
         return self._past.get(group, {}).values()
 
     def add(self, claim: PendingClaim) -> None:
-        """Note a claim, if its instance is a member of a group."""
+        """Note a claim, if the instance is a member of a group."""
         group = claim.request.instance_group
         if group is not None and group.uuid:
             self._claims.setdefault(group.uuid, {})[claim] = None
 
     def remove(self, claim: PendingClaim) -> None:
-        """Remove a claim, if its instance is a member of a group."""
+        """Remove a claim, if the instance is a member of a group."""
         group = claim.request.instance_group
         if group is not None and group.uuid:
             del self._claims[group.uuid][claim]
@@ -73,10 +74,11 @@ class GroupMembers:
         self.queue.append(member)
 
     def forget(self, now: float) -> None:
-        """Forget the past members that every request in progress knows."""
+        """Forget the past members known to every request in progress."""
         while self.queue and self.queue[0].until <= now:
             member = self.queue.popleft()
             members = self._past.get(member.group, {})
+            # A later claim of the same instance has another entry in the queue.
             if members.get(member.uuid) is member:
                 del members[member.uuid]
                 if not members:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The members of server groups that a request, or the databases, do not know yet.
+"""Members of server groups that are new to a request, or to the databases.
 
-nova-conductor reads a server group before it calls a scheduler. Members that were
-placed since then, or are being placed, are known from the ledger of claims.
+nova-conductor reads a server group before the call of a scheduler. The ledger of claims
+has the members that were placed since then, and the members that are being placed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,13 +18,13 @@ from novasched.scheduler.scheduling_state import SchedulingState
 def newer_members(
     request: Request, shared: SharedLedger, snapshot: HostSnapshot | None = None
 ) -> Mapping[str, str]:
-    """The members of the server group of a request that the caller may not know, or
-    whose hosts the caller may not know; by UUID, the UUIDs of their hosts.
+    """Members of the server group of a request that are new to the caller, or on hosts
+    that are new to the caller: instance UUID to host UUID.
 
     A request may wait for seconds in the queue of the broker and for Placement.
 
-    :param snapshot: only the members that these hosts show, so that their claims do not
-        count beside the hosts any more.
+    :param snapshot: limits the result to members on the hosts of this snapshot, with
+        claims that do not count beside the snapshot any more.
     """
     group = request.instance_group
     if group is None or not group.uuid:
@@ -37,6 +37,7 @@ def newer_members(
 
     hosts = {}
     with shared as ledger:
+        # The claims last, since a member may have moved after its past claim.
         for member in ledger.members.past(group.uuid):
             if not is_known(member.uuid, member.host):
                 hosts[member.uuid] = member.host_uuid
@@ -56,11 +57,10 @@ def newer_members(
 def with_hosts_of(
     members: Mapping[str, str], request: Request, snapshot: HostSnapshot
 ) -> Request:
-    """Add the hosts of members to the server group of a request, as far as the hosts
-    show the members.
+    """Add the hosts of members to the server group of a request, if the snapshot shows
+    the members there.
 
-    :param members: by UUID, the UUIDs of the compute nodes for which the members were
-        claimed.
+    :param members: instance UUID to the UUID of the claimed host.
     """
     hosts = []
     for uuid, host_uuid in members.items():
@@ -75,7 +75,8 @@ def with_pending_members(
 ) -> Request:
     """Add the members with pending claims to the group of the request.
 
-    No database knows these members yet, and the caller may not know them either.
+    The databases do not show these members yet, and the members may be new to the
+    caller, too.
     """
     group = request.instance_group
     if group is None:
@@ -89,7 +90,8 @@ def with_pending_members(
     if members and group.policy == 'affinity':
         members = _staying(members, state, shared)
 
-    # A claim of another scheduler does not know the aggregates of its host.
+    # The host in a claim of another scheduler has no aggregates, so that the host of
+    # the snapshot is used.
     hosts = state.snapshot.hosts
     everywhere = state.snapshot.everywhere
     located: dict[str, tuple[Host, ...]] = {
@@ -117,11 +119,11 @@ def with_pending_members(
 def _staying(
     members: Sequence[PendingClaim], state: SchedulingState, shared: SharedLedger
 ) -> list[PendingClaim]:
-    """The members of an affinity group that stay where they are.
+    """The members of an affinity group that keep their hosts.
 
-    Claimed members stay, and the first instances of the request itself beside them.
-    Without such members, the member that was announced first stays. Members on
-    other hosts will be released.
+    Members with an answer keep their hosts, and so do the first instances of the
+    request itself. Without such members, the member announced first keeps its host. The
+    claims of the remaining members will be released.
     """
     with shared as ledger:
         staying = [

@@ -20,7 +20,7 @@ LOG = logging.getLogger(__name__)
 def changed_hosts(
     before: Mapping[str, ClaimsOfHost], now: Mapping[str, ClaimsOfHost]
 ) -> set[str]:
-    """The hosts whose claims differ, by UUID."""
+    """The UUIDs of the hosts with changed claims."""
     differs = map(ne, map(before.get, now), now.values())
     return {*compress(now, differs), *(before.keys() - now.keys())}
 
@@ -41,10 +41,10 @@ class _View:
 
 
 class CountingClaims:
-    """Reads from the ledger which claims count beside a snapshot of hosts.
+    """Reads from the ledger the claims to count beside a snapshot of hosts.
 
-    Few claims change from one request to the next, so that the reader keeps the last
-    view, and brings the view up to date by the changes since.
+    Few claims change between two requests. So the reader keeps the last view, and
+    applies the changes since.
     """
 
     def __init__(self) -> None:
@@ -53,11 +53,12 @@ class CountingClaims:
     def beside(
         self, ledger: ClaimsLedger, snapshot: HostSnapshot
     ) -> Mapping[str, ClaimsOfHost]:
-        """The claims that a snapshot does not show, on hosts that the snapshot knows,
-        by UUID of the host."""
+        """The claims to count beside a snapshot, on hosts of the snapshot, by UUID of
+        the host."""
         view = self._view
         changed = snapshot.view.changes.since(view.version)
         changes = ledger.changes_since(view.number)
+        # Without all changes since the last view, the view is made anew.
         if changed is None or changes is None:
             counting: dict[str, ClaimsOfHost] = {}
             uuids = {*ledger.hosts()}
@@ -65,6 +66,7 @@ class CountingClaims:
             counting = {**view.claims}
             uuids = {change.entry.claim.host.uuid for change in changes}
             uuids.update(changed.intersection(ledger.hosts()))
+            # A later reading may show the instance of a claim that counted before.
             if view.read_at != snapshot.read_at:
                 uuids.update(ledger.hosts_with_shown_claims())
 
@@ -76,6 +78,7 @@ class CountingClaims:
                 counting[uuid] = claims
             else:
                 counting.pop(uuid, None)
+
         # Later snapshots do not know the changes since a snapshot for one request.
         if snapshot.view.is_shared:
             self._view = _View(
@@ -86,7 +89,7 @@ class CountingClaims:
 
 @dataclass(frozen=True, slots=True)
 class _Remainder:
-    """The hosts that claims leave of a snapshot.
+    """The hosts of a snapshot, less the claims.
 
     :ivar version: the version of the snapshot.
     :ivar hosts: the hosts with claims, less the claims, by UUID.
@@ -100,9 +103,9 @@ class _Remainder:
 class HostsLeft:
     """Subtracts claims from hosts, and keeps the result for the next request.
 
-    Several threads may call every method at the same time: a request looks for
-    alternates while another request decides, and so does a request that was overtaken.
-    Each value that is kept says which hosts and claims the value is from.
+    Every method may be called by several threads at the same time: a request looks for
+    alternates while another request decides, and an overtaken request may still decide,
+    too. Each kept value names the hosts and the claims of its subtraction.
 
     :param drop: called with a claim of another scheduler that cannot be subtracted.
     """
@@ -112,7 +115,7 @@ class HostsLeft:
     ) -> None:
         self._settings = settings
         self._drop = drop
-        # By UUID: the host, the claims, and the host less the claims.
+        # Host UUID to the host, the claims, and the host less the claims.
         self._less_claims: dict[str, tuple[Host, ClaimsOfHost, Host]] = {}
         # Of a shared snapshot. Read once and written once by a call: parts of the
         # results of two threads do not belong together.
@@ -146,13 +149,14 @@ class HostsLeft:
         return left
 
     def of(self, host: Host, claims: ClaimsOfHost) -> Host:
-        """A host less claims. If the claims begin with the claims that were subtracted
-        last, only the new claims are subtracted.
+        """A host less claims. Mostly a claim was added since the last subtraction, and
+        only the new claim is subtracted.
 
         :raises Exception: a claim of this process cannot be subtracted.
         """
         if not claims:
             return host
+
         base, subtracted, left = self._less_claims.get(host.uuid, (host, (), host))
         # A later reading has changed the host, or an earlier claim has ended.
         if base is not host or claims[: len(subtracted)] != subtracted:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ledger of pending claims: which claims there are, and how far each has come.
+"""The ledger of pending claims, with the stage of each claim.
 
 ::
 
@@ -18,23 +18,22 @@ CLAIMED
     Placement has the allocations, and the request is answered. The host does not report
     the instance yet.
 SHOWN
-    The databases show that the instance is on its host, or that the instance will never
-    arrive, or they have not shown the instance for too long since the request was
-    answered. Snapshots of hosts that were read earlier do not show it, so that the
-    claim counts beside these. Databases lag behind, so that the claim may also count
-    beside snapshots of the next few seconds.
+    The databases show the instance on its host, or show that the instance will never
+    arrive. A claim that the databases do not show becomes SHOWN some time after the
+    answer, too. The claim still counts beside snapshots from before. A database may lag
+    behind and hide the instance again: the claim counts beside such a snapshot as well.
 OVER
-    No snapshot needs the claim any more: every try in progress reads hosts from a later
-    moment on, or a later request has placed the instance elsewhere.
+    No snapshot needs the claim any more: all tries in progress have read their hosts
+    later, or a later request has placed the instance elsewhere.
 RELEASED
     The claim was not made after all, or was undone.
 
-Claims that are OVER or RELEASED leave the ledger. If the instance of a claim that is
-OVER is a member of a server group, the ledger remembers the instance and its host for a
-while, since a request that has waited for minutes does not know this member.
+A claim leaves the ledger once the claim is OVER or RELEASED. The ledger remembers the
+instance and the host of a member of a server group for a while after OVER: a request
+may have waited for minutes, and not know this member.
 
-Changes are numbered, and the last changes are kept: a reader that knows the claims as
-of a number looks at the changes since then alone.
+Changes are numbered, and the last changes are kept. A reader remembers the number of
+the last change, and reads only later changes next time.
 
 The ledger has no lock, no clock and no thread: the caller says what happens, and when.
 """
@@ -52,31 +51,30 @@ from novasched.scheduler.model.instance import MAX_READ_LAG_S
 from novasched.scheduler.model.request import REQUEST_LIMIT_S
 
 SHOWN_S = 120.0
-"""Seconds for which a claim is kept at least after hosts show the instance: a try may
-begin with hosts that were read for an earlier request."""
+"""Minimum time for which a claim is kept after hosts show the instance, in seconds: a
+try may begin with hosts from the reading of an earlier request."""
 
 EXPIRY_INTERVAL_S = 1.0
-"""Seconds between looks for expired claims, where no claim is known to expire
-earlier."""
+"""Seconds between two searches for expired claims, unless a claim expires earlier."""
 
 CHANGES_KEPT = 1000
-"""Changes that are kept: those of some seconds. A reader that has missed more looks at
-all claims."""
+"""Number of changes kept: the changes of some seconds. A reader that has missed more
+changes reads all claims."""
 RELEASES_KEPT = 1000
-"""Released claims that are remembered."""
+"""Number of releases kept."""
 
 
 @dataclass(eq=False, slots=True)
 class Entry:
     """The progress of a claim.
 
-    :ivar claimed_at: when Placement had the claim and the request was answered.
-    :ivar shown_at: when the hosts were read that show the instance, or from when on
-        they need not show it.
-    :ivar hidden_at: when hosts were last read afterwards that do not show the instance,
-        from a database that lags behind; None without such a reading.
-    :ivar order: the place of the claim among the announcements of all schedulers;
-        infinite for a claim of this process before its announcement has come back.
+    :ivar claimed_at: the moment of the answer to the request; infinite before.
+    :ivar shown_at: the moment of the reading that shows the instance, or from which on
+        no reading has to show the instance; infinite before.
+    :ivar hidden_at: the moment of the last later reading without the instance, from a
+        database that lags behind; None without such a reading.
+    :ivar order: the position of the claim in the announcements of all schedulers;
+        infinite for a claim of this process until the announcement has come back.
     """
 
     claim: PendingClaim
@@ -87,7 +85,7 @@ class Entry:
     order: float = math.inf
 
     def counts_at(self, read_at: float) -> bool:
-        """True if hosts that were read at a moment do not show the instance."""
+        """True if the claim counts beside hosts that were read at a moment."""
         if self.hidden_at is not None and self.hidden_at >= read_at:
             return True
         return self.shown_at > read_at
@@ -97,8 +95,8 @@ class Entry:
 class Change:
     """A change of the ledger.
 
-    :ivar added: 1 for a claim that came, -1 for a claim that is gone, 0 for a claim
-        that hosts show.
+    :ivar added: 1 for a new claim, -1 for a claim that has left the ledger, 0 for a
+        reading that shows or hides the instance.
     """
 
     entry: Entry
@@ -106,13 +104,13 @@ class Change:
 
 
 class TakenAmounts(NamedTuple):
-    """The amounts of claims that an answer of Placement does not include.
+    """The amounts of claims missing in an answer of Placement.
 
     :ivar number: the number of the last change of the ledger.
-    :ivar is_all: False if the amounts were taken since an earlier change, less the
-        amounts given back.
-    :ivar by_provider: provider UUID to resource class to amount, negative where more
-        was given back than taken.
+    :ivar is_all: True for the amounts of all claims, False for the difference since an
+        earlier change.
+    :ivar by_provider: provider UUID to resource class to amount. A difference is
+        negative where more was given back than taken.
     """
 
     number: int
@@ -121,9 +119,9 @@ class TakenAmounts(NamedTuple):
 
 
 def chosen_limit(timeout: float) -> float:
-    """Seconds after which a choice is over that is neither claimed nor released: the
-    message about the end of its request was lost. A request alone, which has no
-    timeout, keeps its choices.
+    """Seconds after which a claim is OVER that is still CHOSEN: the message about the
+    end of the request was lost. The ledger of a single request has no timeout, and
+    keeps CHOSEN claims.
 
     :param timeout: see :class:`ClaimsLedger`.
     """
@@ -135,8 +133,9 @@ class ClaimsLedger:
 
     Moments are monotonic seconds.
 
-    :param timeout: seconds after the answer to a request, from which on a snapshot need
-        not show the instance.
+    :param timeout: seconds after the answer to a request, after which a claim counts no
+        longer although no reading has shown the instance (``[novasched]
+        in_flight_timeout``).
     :ivar number: the number of the last change.
     :ivar members: the members of server groups.
     """
@@ -167,9 +166,9 @@ class ClaimsLedger:
         return iter(self._entries)
 
     def chosen(self, claim: PendingClaim, order: float = math.inf) -> None:
-        """Enter a claim whose host was chosen.
+        """Enter a claim for a chosen host.
 
-        :param order: the place of the claim among the announcements of all schedulers.
+        :param order: the position of the claim in the announcements of all schedulers.
         """
         entry = Entry(claim, order=order)
         self._entries[claim] = entry
@@ -183,7 +182,7 @@ class ClaimsLedger:
         self._note(entry, 1)
 
     def begin_try(self, read_since: float) -> None:
-        """Keep the claims that a try to decide a request needs.
+        """Keep the claims for a try to decide a request.
 
         :param read_since: the hosts of the try are read at this moment, or later.
         """
@@ -196,28 +195,32 @@ class ClaimsLedger:
             del self._tries[read_since]
 
     def claimed(self, claims: Collection[PendingClaim], moment: float) -> None:
-        """Note that a request is answered with claims. Earlier claims of the same
-        instances are over, unless hosts show them: an instance goes to one host at a
-        time. So is a claim of another scheduler that is heard of after a later claim
-        was answered.
+        """Note the claims in the answer to a request.
 
-        Earlier claims are not over before: a request that is refused does not tell
-        where its instances are, and their rows tell whether earlier claims still count.
+        An instance goes to one host at a time. So earlier claims of the same instances
+        are OVER now, unless hosts show the instance. A claim of another scheduler is
+        OVER as well if the announcement arrives after the answer to a later claim.
+
+        Earlier claims stay until the answer, since the request may still be refused.
+        Then the rows of the instances tell whether earlier claims count.
 
         :param moment: the moment of the answer.
         """
         self._expire_at = min(self._expire_at, moment + self.timeout)
         for claim in claims:
+            # A peer may have ended the claim, or hosts may show the instance already.
             entry = self._entries.get(claim)
             if entry is not None:
                 entry.claimed_at = moment
                 if entry.stage is Stage.CHOSEN:
                     entry.stage = Stage.CLAIMED
+
         # Only now: each claim of the answer is CLAIMED when the others are compared.
         for claim in claims:
             instance = claim.request.instance_uuid
             if instance is None:
                 continue
+
             for other in tuple(self._of_instance.get(instance, ())):
                 if other is claim or other in claims:
                     continue
@@ -229,16 +232,18 @@ class ClaimsLedger:
     def shown(
         self, claim: PendingClaim, read_at: float, has_arrived: bool = False
     ) -> None:
-        """Note that hosts which were read at a moment show the instance.
+        """Note that the hosts of a reading show the instance.
 
-        :param has_arrived: the instance was seen on the host of the claim. Otherwise it
-            may be late, will never arrive, or has gone.
+        :param read_at: the moment of the reading.
+        :param has_arrived: True if the instance was seen on the host of the claim.
+            Otherwise the instance is late, will never arrive, or has gone.
         """
         entry = self._entries[claim]
         if not has_arrived:
             self._arrivals.pop(claim, None)
         if entry.shown_at <= read_at:
             return
+
         entry.stage = Stage.SHOWN
         entry.shown_at = read_at
         if has_arrived:
@@ -247,8 +252,13 @@ class ClaimsLedger:
         self._note(entry, 0)
 
     def hidden(self, claim: PendingClaim, read_at: float) -> None:
-        """Note that hosts which were read at a moment do not show the instance. If
-        hosts that were read shortly before do, the database lags behind."""
+        """Note that the hosts of a reading do not show the instance.
+
+        After a slightly earlier reading with the instance, this means that the database
+        lags behind. A long time later, the instance has gone.
+
+        :param read_at: the moment of the reading.
+        """
         entry = self._entries[claim]
         ends = min(entry.shown_at + MAX_READ_LAG_S, entry.claimed_at + self.timeout)
         if entry.shown_at <= read_at < ends:
@@ -256,9 +266,8 @@ class ClaimsLedger:
             self._note(entry, 0)
 
     def arrivals_shortly_before(self, read_at: float) -> list[PendingClaim]:
-        """The claims whose instances have arrived so shortly before a moment that a
-        reading of the moment may not show the instances, from a database that lags
-        behind."""
+        """The claims of instances that arrived shortly before a moment. A reading at
+        this moment may lack the instances, from a database that lags behind."""
         return [
             claim
             for claim, entry in self._arrivals.items()
@@ -266,20 +275,20 @@ class ClaimsLedger:
         ]
 
     def was_shown_before(self, claim: PendingClaim, moment: float) -> bool:
-        """True if hosts that were read before a moment show the instance."""
+        """True if a reading from before a moment shows the instance."""
         return self._entries[claim].shown_at < moment
 
     def released(self, claim: PendingClaim, now: float) -> bool:
         """Note that a claim was not made after all, or was undone.
 
-        :returns: False if the claim was over, or released, already.
+        :returns: False if the claim was OVER or RELEASED already.
         """
-        # Also of a claim that is over: the requests that wait are told in any case.
+        # Also for a claim that is OVER: waiting requests learn of every release.
         self._releases.append((claim.request.instance_uuid, now))
         return self._remove(claim)
 
     def announced(self, claim: PendingClaim, order: float) -> None:
-        """Note the place of a claim among the announcements of all schedulers."""
+        """Note the position of a claim in the announcements of all schedulers."""
         entry = self._entries.get(claim)
         if entry is not None:
             entry.order = order
@@ -289,12 +298,14 @@ class ClaimsLedger:
         if now < self._expire_at:
             return
         self._expire_at = now + EXPIRY_INTERVAL_S
-        # Claims that were shown later are not among the hosts of some try. No claim is
-        # kept for a try that does not end.
+
+        # A claim stays while the hosts of the oldest try may lack the instance, but not
+        # for ever: a try that never ends must not keep all claims.
         oldest = max(min(self._tries, default=math.inf), now - REQUEST_LIMIT_S)
         for claim, entry in [*self._entries.items()]:
             late_at = entry.claimed_at + self.timeout
-            # An instance that no host shows for so long was never built, or has gone.
+            # If no host shows the instance for so long, the build has failed, or the
+            # instance has been deleted.
             if entry.stage is Stage.CLAIMED and late_at <= now:
                 self.shown(claim, late_at)
 
@@ -308,8 +319,10 @@ class ClaimsLedger:
             if end > now:
                 self._expire_at = min(self._expire_at, end)
                 continue
+
             self._remove(claim)
             if entry.stage is Stage.SHOWN:
+                # A request that began just after the choice may not know the member.
                 self.members.remember(claim, claim.since + self._chosen_limit)
         if self.members.queue:
             self.members.forget(now)
@@ -325,26 +338,26 @@ class ClaimsLedger:
         return entry is not None and entry.claimed_at < math.inf
 
     def claimed_at(self, claim: PendingClaim) -> float | None:
-        """When the request of a claim was answered; infinite before. None once the
-        claim is OVER or RELEASED."""
+        """The moment of the answer to the request of a claim; infinite before. None
+        once the claim is OVER or RELEASED."""
         entry = self._entries.get(claim)
         return None if entry is None else entry.claimed_at
 
     def order_of(self, claim: PendingClaim) -> float:
-        """The place of a claim among the announcements of all schedulers."""
+        """The position of a claim in the announcements of all schedulers."""
         entry = self._entries.get(claim)
         return math.inf if entry is None else entry.order
 
     def is_ahead(self, theirs: PendingClaim, ours: PendingClaim) -> bool:
-        """True if a claim of another scheduler takes precedence over ours, since its
-        request is answered or since it was announced earlier. Ours is released if both
-        do not fit beside each other."""
+        """True if a claim of another scheduler takes precedence over a claim of this
+        process: the request is answered, or the claim was announced earlier. If the
+        host has no room for both claims, the claim of this process is released."""
         if theirs.is_ours:
             return False
         return self.is_claimed(theirs) or self.order_of(theirs) < self.order_of(ours)
 
     def on_host(self, uuid: str) -> ClaimsOfHost:
-        """The claims on a host, in the order in which they came."""
+        """The claims on a host, in the order of arrival."""
         return tuple(self._of_host.get(uuid, ()))
 
     def hosts(self) -> Collection[str]:
@@ -352,7 +365,7 @@ class ClaimsLedger:
         return self._of_host.keys()
 
     def hosts_of(self, instances: Iterable[str]) -> set[str]:
-        """The UUIDs of the hosts to which claims send instances."""
+        """The UUIDs of the hosts that were chosen for instances."""
         return {
             claim.host.uuid
             for instance in instances
@@ -360,11 +373,11 @@ class ClaimsLedger:
         }
 
     def hosts_with_shown_claims(self) -> Collection[str]:
-        """The UUIDs of the hosts of which some claims are SHOWN."""
+        """The UUIDs of the hosts with SHOWN claims."""
         return self._shown_on
 
     def counting_at(self, uuid: str, read_at: float) -> ClaimsOfHost:
-        """The claims on a host that a snapshot read at a moment does not show."""
+        """The claims on a host that count beside hosts read at a moment."""
         claims = self.on_host(uuid)
         if uuid not in self._shown_on:
             return claims
@@ -373,25 +386,31 @@ class ClaimsLedger:
         )
 
     def was_released(self, since: float, except_for: Collection[str]) -> bool:
-        """True if a claim of an instance, but for some, was released since a
-        moment."""
+        """True if a claim was released since a moment.
+
+        :param except_for: UUIDs of instances whose releases do not count.
+        """
         return any(
             moment >= since and instance not in except_for
             for instance, moment in self._releases
         )
 
     def changes_since(self, number: int) -> Sequence[Change] | None:
-        """The changes after the change with a number, the last first; None if some of
-        the changes are no longer kept."""
+        """The changes after a change, the newest first; None if the ledger no longer
+        keeps all these changes.
+
+        :param number: the number of the change.
+        """
         count = self.number - number
         if count > len(self._changes):
             return None
         return [*islice(reversed(self._changes), count)]
 
     def amounts_since(self, number: int | None, moment: float) -> TakenAmounts:
-        """The amounts of claims that Placement did not have at a moment.
+        """The amounts of claims that Placement had not made at a moment.
 
-        :param number: the last change that the caller knows; None for all claims.
+        :param number: the number of the last change that the caller knows; None for the
+            amounts of all claims.
         """
         changes = None if number is None else self.changes_since(number)
         is_all = changes is None
@@ -400,6 +419,7 @@ class ClaimsLedger:
 
         sums: dict[str, Counter[str]] = {}
         for change in changes:
+            # Placement's answer includes the claims that were made before the query.
             if not change.added or change.entry.claimed_at <= moment:
                 continue
             for provider, amounts in change.entry.claim.amounts.items():
@@ -409,8 +429,8 @@ class ClaimsLedger:
         return TakenAmounts(self.number, is_all, sums)
 
     def _note_arrival(self, entry: Entry) -> None:
-        """Note an arrival, and forget arrivals that every database shows by now. The
-        arrivals are in the order of the readings."""
+        """Note an arrival, and forget the arrivals from before the lag of databases.
+        The arrivals are in the order of the readings."""
         while self._arrivals:
             first = next(iter(self._arrivals.values()))
             if first.shown_at > entry.shown_at - MAX_READ_LAG_S:
@@ -423,16 +443,16 @@ class ClaimsLedger:
         self.number += 1
 
     def _supersede(self, claim: PendingClaim) -> None:
-        """End a claim whose instance a later request has placed.
+        """End a claim after a later request has placed the instance.
 
-        A claim that hosts show stays: the instance is on the host until its move has
-        ended, and tries in progress may have read the host before the instance came.
+        A SHOWN claim stays: the instance is on the host until the move has ended, and
+        tries in progress may have read the host before the instance arrived.
         """
         if self.stage_of(claim) is not Stage.SHOWN:
             self._remove(claim)
 
     def _remove(self, claim: PendingClaim) -> bool:
-        """Remove a claim, and tell if it was there."""
+        """Remove a claim. False if the ledger does not have the claim."""
         entry = self._entries.pop(claim, None)
         if entry is None:
             return False
@@ -443,10 +463,12 @@ class ClaimsLedger:
         if not self._of_host[host]:
             del self._of_host[host]
             self._shown_on.discard(host)
+
         instance = claim.request.instance_uuid
         del self._of_instance[instance][claim]
         if not self._of_instance[instance]:
             del self._of_instance[instance]
+
         if claim.request.instance_group is not None:
             self.members.remove(claim)
         self._note(entry, -1)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims of instances that their hosts do not report yet, shared by all requests.
+"""Pending claims: claims for instances that no host reports yet, for all requests.
 
-Between the moment at which a host is chosen and the moment at which its nova-compute
-reports the instance, the databases say that the host has more left than it has. A
-request that is decided in between subtracts the pending claims, so that instances
-spread over hosts, cells of NUMA hosts and PCI devices instead of colliding there.
+nova-compute reports an instance seconds after the choice of the host. Until then the
+databases show more room on the host than there is. A request subtracts the pending
+claims from the hosts, so that instances spread over hosts, NUMA cells and PCI devices
+instead of colliding there.
 
-``ledger.py`` has the claims and their stages, and ``shared_ledger.py`` adds the
-lock and the clock. The pending claims here are announced to other schedulers, whose
-claims are in the same ledger. ``rivals.py`` checks a choice beside the claims of
-schedulers that chose at the same moment.
+``ledger.py`` has the claims and their stages, and ``shared_ledger.py`` adds the lock
+and the clock. The claims of this process are announced to the other schedulers, and the
+claims of the other schedulers are in the same ledger. ``rivals.py`` checks a choice
+against the claims that other schedulers made at the same moment.
 """
 
 import math
@@ -46,7 +46,7 @@ from novasched.scheduler.ports import Peers
 from novasched.scheduler.scheduling_state import SchedulingState
 
 UNDECIDED_CLAIM_S = 1.0
-"""Seconds within which nearly every chosen host is claimed or released."""
+"""Seconds within which nearly every CHOSEN claim becomes CLAIMED or RELEASED."""
 
 
 class PendingClaims:
@@ -55,11 +55,11 @@ class PendingClaims:
     Every method may be called by any thread.
 
     :param ledger: None for a ledger with ``[novasched] in_flight_timeout``.
-    :ivar peers: the other schedulers; None if claims are not shared with them.
-    :ivar decision_lock: lets one request decide at a time, so that each decision sees
-        the claims of the earlier decisions.
-    :ivar given_back: the number of claims that did not fit beside earlier claims of
-        others, and were released.
+    :ivar peers: the other schedulers; None if claims are not shared.
+    :ivar decision_lock: lets one request decide at a time, so that a decision counts
+        the claims of all earlier decisions.
+    :ivar given_back: the number of claims released because of an earlier claim of
+        another request.
     """
 
     given_back = 0
@@ -81,17 +81,18 @@ class PendingClaims:
         self._numbers = count(1)
 
     def for_request(self, request: Request) -> 'PendingClaims':
-        """The claims that a request counts, and that count the request.
+        """The pending claims for a request: to be counted by the request, and to be
+        joined by the claims of the request.
 
-        These are claims of the request alone where the operator has switched pending
-        claims off, and where the request claims nothing.
+        The request has a ledger of its own if the operator has switched pending claims
+        off (``[novasched] in_flight_timeout = 0``), or if the request claims nothing.
         """
         if self.ledger.timeout and request.claims:
             return self
         return PendingClaims(self.settings, SharedLedger(math.inf, self.ledger.clock))
 
     def turn(self, request: Request) -> AbstractContextManager[Turn]:
-        """Wait for a turn to decide, and have it for as long as the context lasts."""
+        """Wait for a turn to decide. The turn lasts as long as the context."""
         return self.decision_lock.turn(of_several=request.count > 1)
 
     def turns(self, request: Request) -> Generator[Turn, None, None]:
@@ -100,8 +101,8 @@ class PendingClaims:
         return self.decision_lock.turns(of_several=request.count > 1)
 
     def beside(self, state: SchedulingState) -> SchedulingState:
-        """A state with hosts less the claims that are pending now, and with the
-        candidates that these claims leave."""
+        """The state less the claims that are pending now: less room on the hosts, and
+        fewer candidates."""
         pending = self.of(state.snapshot, state.own_instances, state.placed)
         if pending == state.pending:
             state = replace(state, pending=pending)
@@ -109,9 +110,9 @@ class PendingClaims:
 
         left = self.left(state.snapshot, pending)
         changed = left
-        # At first the hosts of a state are those of the snapshot.
+        # The hosts of the first state are the hosts of the snapshot.
         if state.pending:
-            # Hosts whose last claim has ended are whole again.
+            # After its last claim, a host is whole again.
             whole = state.snapshot.hosts
             changed = {}
             for uuid in changed_hosts(state.pending, pending) & whole.keys():
@@ -122,10 +123,10 @@ class PendingClaims:
     def _with_candidates_left(
         self, state: SchedulingState, changed: Collection[str]
     ) -> SchedulingState:
-        """A state with the candidates that the pending claims leave, without hosts that
-        have no candidate left.
+        """The state with the candidates that the pending claims leave, without hosts
+        that have no candidate left.
 
-        :param changed: the hosts whose claims have changed, by UUID.
+        :param changed: the UUIDs of the hosts with changed claims.
         """
         if state.candidates is None:
             return state
@@ -148,7 +149,7 @@ class PendingClaims:
         None if the request claims nothing, and if Placement would refuse all remaining
         candidates for the reason of an earlier refusal.
 
-        :param refused: candidates that Placement has refused.
+        :param refused: candidates after a refusal of Placement.
         """
         if state.candidates is None or not state.request.claims:
             return None
@@ -156,6 +157,7 @@ class PendingClaims:
         unclaimed = partial(self.unclaimed, state.asked_at)
         far = partial(fitting.far_devices, host, state.request, self.settings)
         candidate = choose(state.candidates, host.uuid, unclaimed, far, refused)
+        # Without the answer of Placement, which a claim would keep in memory.
         return candidate and candidate.detach()
 
     def of(
@@ -164,10 +166,10 @@ class PendingClaims:
         again: Collection[str] = (),
         own: Collection[PendingClaim] = (),
     ) -> Mapping[str, ClaimsOfHost]:
-        """The claims that count beside a snapshot of hosts, by UUID of the host.
+        """The claims to count beside a snapshot of hosts, by UUID of the host.
 
-        :param again: instances that are being placed now. Earlier claims of these
-            instances do not count: an instance goes to one host at a time.
+        :param again: UUIDs of the instances that are being placed now. Earlier claims
+            of these instances do not count: an instance goes to one host at a time.
         :param own: claims of the request itself, which count.
         """
         with self.ledger as ledger:
@@ -175,6 +177,8 @@ class PendingClaims:
             counting = self._counting.beside(ledger, snapshot)
             repeated = ledger.hosts_of(again)
 
+        # Few requests are for an instance with an earlier claim: mostly the mapping of
+        # the last request serves, without a copy.
         visible: dict[str, ClaimsOfHost] | None = None
         for uuid in repeated & counting.keys():
             claims = tuple(
@@ -209,7 +213,8 @@ class PendingClaims:
         candidate: Candidate | None,
         limits: Mapping[str, Any],
     ) -> PendingClaim:
-        """Note that the request's current instance goes to a host, and announce it."""
+        """Enter a claim for the current instance of a request, and announce the
+        claim."""
         place = None
         if request.numa_topology is not None:
             place = fitting.claimed_fit(host, request, candidate, limits, self.settings)
@@ -223,7 +228,8 @@ class PendingClaims:
             amounts=candidate.resources() if candidate else {},
             number=next(self._numbers),
         )
-        # Entered before it is announced: the announcement may come back at once.
+
+        # Entered before the announcement, which may come back at once.
         with self.ledger as ledger:
             ledger.chosen(claim)
         if self.peers is not None:
@@ -238,7 +244,7 @@ class PendingClaims:
             self.peers.announce(claim, Stage.RELEASED)
 
     def claimed(self, claims: Sequence[PendingClaim]) -> None:
-        """Note that a request is answered with claims."""
+        """Note the claims in the answer to a request."""
         with self.ledger as ledger:
             ledger.claimed(claims, self.ledger.clock())
         if self.peers is not None:
@@ -247,11 +253,11 @@ class PendingClaims:
                     self.peers.announce(claim, Stage.CLAIMED)
 
     def came_free(self, request: Request, since: float) -> bool:
-        """Wait a little for the claims that are CHOSEN, and tell if other requests
-        have released a claim since a moment.
+        """Wait for the CHOSEN claims, for at most :data:`UNDECIDED_CLAIM_S`, and tell
+        if another request has released a claim since a moment.
 
-        Where several schedulers choose the same hosts, more is taken for a moment than
-        is claimed in the end.
+        Several schedulers may choose the same host at once. Then more is taken for a
+        moment than Placement claims in the end.
         """
         if self.peers is None or self.peers.position[1] == 1:
             return False
@@ -277,25 +283,24 @@ class PendingClaims:
             return ledger.was_released(since, own)
 
     def unclaimed(self, moment: float) -> Mapping[str, Mapping[str, int]]:
-        """The amounts of claims that Placement did not have at a moment, by provider
-        UUID and resource class.
-
-        An answer to a query of that moment does not include these amounts.
-        """
+        """The amounts of claims missing in Placement's answer to a query of a moment,
+        by provider UUID and resource class."""
         return self.taken(moment).by_provider
 
     def taken(self, moment: float, since: int | None = None) -> TakenAmounts:
-        """The amounts of claims that Placement did not have at a moment, as far as they
-        have changed.
+        """The amounts of claims missing in Placement's answer to a query of a moment,
+        or only the changes of these amounts.
 
-        :param since: the number of the change up to which the amounts are known.
+        :param since: the number of the last change that the caller knows; None for all
+            amounts.
         """
         with self.ledger as ledger:
             return ledger.amounts_since(since, moment)
 
     def instances_awaited_in(self, cell_uuid: str) -> list[str]:
-        """The UUIDs of the instances that hosts of a cell do not show yet, or that the
-        next reading may not show again, from a database that lags behind."""
+        """The UUIDs of the instances that are awaited on the hosts of a cell: no
+        reading shows the instance yet, or a later reading may still lack the instance,
+        from a database that lags behind."""
         with self.ledger as ledger:
             settled = self.ledger.clock() - MAX_READ_LAG_S
             return [
@@ -307,23 +312,27 @@ class PendingClaims:
             ]
 
     def note_shown(self, rows: Mapping[str, Any], read_at: float) -> None:
-        """Note the instances that hosts show which were read from a moment on, or that
-        will never arrive.
+        """Note the instances that a reading of hosts shows, and the instances that will
+        never arrive.
 
         :param rows: the rows of ``instances`` by UUID, which were read after the
             moment and before the hosts.
+        :param read_at: the moment from which on the hosts were read.
         """
         for claim in self.ledger.all() if rows else ():
             row = rows.get(claim.request.instance_uuid or '')
             if row is None:
                 continue
-            # The row may be older than the claim, and show no move yet. Databases that
-            # lag behind show older rows than the reading is.
+
+            # The row may be older than the claim, and show no move yet. A database that
+            # lags behind shows even older rows.
             oldest = read_at
             if may_precede_choice(row, claim):
                 oldest -= MAX_READ_LAG_S
+
             is_over = claim.since <= oldest and not is_pending(row, claim.host.key)
             with self.ledger as ledger:
+                # Another thread may have released the claim since the list was made.
                 if claim not in ledger:
                     continue
                 if is_over:
@@ -335,11 +344,11 @@ class PendingClaims:
     def note_hidden(
         self, is_missing: Callable[[PendingClaim], bool], read_at: float
     ) -> None:
-        """Note the instances that have arrived by an earlier reading, and that a later
-        reading does not show, from a database that lags behind.
+        """Note the instances that an earlier reading of hosts shows and this reading
+        does not: the database lags behind.
 
-        :param is_missing: True if the instance of a claim is missing in the reading.
-        :param read_at: when the hosts of the reading were read.
+        :param is_missing: True if this reading does not show the instance of a claim.
+        :param read_at: the moment of this reading.
         """
         with self.ledger as ledger:
             for claim in ledger.arrivals_shortly_before(read_at):
@@ -347,8 +356,8 @@ class PendingClaims:
                     ledger.hidden(claim, read_at)
 
     def count(self) -> int:
-        """The number of instances that this process has sent on their way, and that no
-        host shows."""
+        """The number of instances that this process has sent to hosts, and that no host
+        shows yet."""
         with self.ledger as ledger:
             ledger.expire(self.ledger.clock())
             return sum(

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choices, and the check that a choice fits beside the claims of rivals.
+"""Choices, and the check of a choice against the claims of rivals.
 
-Schedulers that choose at the same moment do not know of each other's choices. So each
-scheduler checks a choice once the choice is claimed. Of two claims that do not fit
-beside each other, the claim that was announced first stays.
+Two schedulers may choose a host at the same moment, without knowing of each other. So a
+scheduler checks a choice after Placement has made the claim. If the host has no room
+for two claims, the claim announced first stays.
 """
 
 import logging
@@ -26,9 +26,9 @@ LOG = logging.getLogger('nova.scheduler.manager')
 class Choice:
     """A host chosen for an instance, and not claimed yet.
 
-    :ivar turn: the turn in which the host was chosen.
-    :ivar beside: the state in which the host was chosen. Later choices of a request are
-        made beside more pending claims.
+    :ivar turn: the turn of the choice.
+    :ivar beside: the state of the choice. Later choices of a request are made beside
+        more pending claims.
     """
 
     claim: PendingClaim
@@ -37,9 +37,9 @@ class Choice:
 
 
 def stays(choice: Choice, claims: PendingClaims, pipeline: Pipeline) -> bool:
-    """True if a choice, once it is claimed, fits beside the claims that other
-    schedulers made at the same time. If the choice was overtaken, also beside the
-    claims of other requests of this process."""
+    """True if a claimed choice fits beside the claims that other schedulers made at the
+    same time. An overtaken choice has to fit beside the claims of other requests of
+    this process, too."""
     turn = choice.turn
     if claims.peers is not None:
         claims.peers.catch_up(choice.claim)
@@ -47,7 +47,7 @@ def stays(choice: Choice, claims: PendingClaims, pipeline: Pipeline) -> bool:
         return True  # all requests that chose meanwhile have seen this choice
 
     while turn.was_overtaken or _rivals(choice, claims):
-        # Within a turn no other request chooses. Earlier choices are seen here, and
+        # No other request chooses within this turn. Earlier choices are seen here, and
         # later requests see this choice.
         with claims.turn(choice.beside.request) as next_turn:
             rivals = _rivals(choice, claims, with_ours=turn.was_overtaken)
@@ -59,6 +59,7 @@ def stays(choice: Choice, claims: PendingClaims, pipeline: Pipeline) -> bool:
                     choice.claim.request.instance_uuid,
                 )
                 return False
+
         if not next_turn.was_overtaken:
             return True
         # The check itself took too long: choices that it has not seen may stand.
@@ -69,9 +70,9 @@ def stays(choice: Choice, claims: PendingClaims, pipeline: Pipeline) -> bool:
 def _rivals(
     choice: Choice, claims: PendingClaims, with_ours: bool = False
 ) -> list[PendingClaim]:
-    """The claims since the ranking of the hosts that take precedence over a choice.
+    """The claims since the ranking of the hosts with precedence over a choice.
 
-    :param with_ours: also the claims of this process, which were chosen in turns.
+    :param with_ours: includes the claims of this process, which were chosen in turns.
     """
     state = choice.beside
     before = state.pending
@@ -81,6 +82,7 @@ def _rivals(
         for claim in now[uuid]:
             if claim in before.get(uuid, ()):
                 continue
+
             is_ahead = with_ours
             if not claim.is_ours:
                 with claims.ledger as ledger:
@@ -96,19 +98,22 @@ def _fits_beside(
     claims: PendingClaims,
     pipeline: Pipeline,
 ) -> bool:
-    """True if a choice passes the filters when the rivals are counted."""
+    """True if a choice passes the filters beside the claims of the rivals."""
     pending = {**choice.beside.pending}
     for rival in rivals:
         uuid = rival.host.uuid
         pending[uuid] = (*pending.get(uuid, ()), rival)
 
+    # Members of server groups may be among the rivals.
     claim = choice.claim
     state = replace(choice.beside, pending=pending)
     request = state.request.for_instance(claim.request.instance_uuid)
     request = with_pending_members(request, state, claims.ledger)
+
     uuid = claim.host.uuid
     host = claims.subtract(state.snapshot.hosts[uuid], pending.get(uuid, ()))
-    # The host may fit with devices of other candidates, which are not claimed.
+    # Only the claimed candidate: with the devices of another candidate the host may
+    # fit, but the instance does not get these devices.
     candidates = state.candidates
     if claim.candidate is not None:
         candidates = CandidateIndex([claim.candidate])

@@ -22,8 +22,7 @@ class SharedLedger:
         with shared as ledger:
             ledger.chosen(claim)
 
-    :param timeout: seconds after the answer to a request, from which on a snapshot need
-        not show the instance.
+    :param timeout: see :class:`novasched.scheduler.claims.ledger.ClaimsLedger`.
     :ivar clock: a monotonic clock in seconds.
     """
 
@@ -53,15 +52,15 @@ class SharedLedger:
     def wait_for(self, is_over: Callable[[], bool], seconds: float) -> None:
         """Wait for changes by other threads, within a block with the ledger.
 
-        :param is_over: called with the ledger at hand, once after each change.
+        :param is_over: called with the ledger at hand, after each change.
         """
         assert self._lock.locked(), 'the ledger is not at hand'
         self._used.wait_for(is_over, seconds)
 
     @contextmanager
     def keeping(self, read_since: float) -> Iterator[None]:
-        """A context for a try to decide a request. The claims that the hosts of the try
-        do not show are kept while the context lasts.
+        """A context for a try to decide a request. While the context lasts, the ledger
+        keeps the claims to count beside the hosts of the try.
 
         :param read_since: the hosts of the try are read at this moment, or later.
         """
@@ -75,6 +74,6 @@ class SharedLedger:
                 ledger.end_try(read_since)
 
     def all(self) -> list[PendingClaim]:
-        """The claims on all hosts, in the order in which they came."""
+        """The claims on all hosts, in the order of arrival."""
         with self as ledger:
             return [*ledger]

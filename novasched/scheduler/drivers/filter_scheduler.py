@@ -20,14 +20,13 @@ from novasched.scheduler.patience import Patience
 from novasched.scheduler.pipeline import Pipeline
 
 MAX_TRIES = 4
-"""Maximum number of tries that may end without a valid host: after each of these tries
-but the last, the request is decided anew if other requests have released a claim
-meanwhile."""
+"""Maximum number of tries without a valid host. Another try follows only if another
+request has released a claim meanwhile."""
 
 SLACK_PER_HOST_S = 0.0001
 MAX_SLACK_S = 0.25
-"""Seconds before its arrival that databases may have been read for others, where a
-request is one of several: the more hosts, the more their reading costs."""
+"""Maximum age of a reading of the databases for other requests, in seconds before the
+begin of a try, while several requests are decided. Reading more hosts costs more."""
 
 LOG = logging.getLogger('nova.scheduler.manager')
 
@@ -51,8 +50,8 @@ class FilterScheduler(Driver):
     def select_destinations(self, request: Request) -> list[list[Selection]]:
         """Decide a request, and record the decision.
 
-        The seed of every draw is logged, so that a decision can be repeated. A request
-        waits for a while for Placement, or for a database that it needs.
+        The seed of the draws is logged, so that a decision can be repeated. A request
+        waits for a while for Placement, and for databases.
         """
         began = time.monotonic()
         request = replace(request, received=min(request.received, began))
@@ -79,15 +78,15 @@ class FilterScheduler(Driver):
         finally:
             if self.deps.recorder is not None:
                 self.deps.recorder(decision)
-            # The traceback of the error refers to this frame, and this frame no longer
-            # to the error: no circle keeps the decision in memory.
+            # The traceback of the error refers to this frame. So this frame must not
+            # refer to the error: the cycle would keep the decision in memory.
             del outcome
         return decision.selections
 
     def decide(self, request: Request, seed: int, basis: Basis = FRESH) -> Decision:
-        """The decision as things are now, also where there is no valid host.
+        """Decide a request without waiting, also if there is no valid host.
 
-        :raises NovaschedError: a service that the request needs fails.
+        :raises NovaschedError: a service for the request fails.
         """
         while True:
             outcome = self._cycle(basis, seed).decide(request)
@@ -111,8 +110,7 @@ class FilterScheduler(Driver):
     ) -> Outcome:
         """Try to decide a request until there is an answer.
 
-        While a service fails, each try begins after a pause: hosts and candidates
-        change meanwhile.
+        While a service fails, there is a pause before the next try.
         """
         settings = self.deps.settings
         began = time.monotonic()
@@ -169,10 +167,11 @@ class FilterScheduler(Driver):
             earlier = decision
 
     def _beside_others(self, basis: Basis) -> Basis:
-        """The basis of a try beside the requests that are decided at the same time.
+        """The basis of a try, after a look at the requests that are decided at the same
+        time.
 
-        Where an earlier answer of Placement may serve, a reading of the databases that
-        began a little earlier, for another request, serves, too.
+        If an earlier answer of Placement may serve, a slightly earlier reading of the
+        databases for another request serves, too.
         """
         if not basis.from_memory:
             return basis
@@ -183,7 +182,7 @@ class FilterScheduler(Driver):
         return replace(basis, is_alone=is_alone, read_since=basis.began - slack)
 
     def _cycle(self, basis: Basis, seed: int) -> Cycle:
-        """A cycle for one try. Plugins that remember begin anew in each try."""
+        """A cycle for one try. Plugins with a state start afresh."""
         deps = CycleDeps(
             self.deps.prefilters,
             self.deps.placement,
