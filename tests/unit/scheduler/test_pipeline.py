@@ -186,7 +186,7 @@ class OnceAsked(OfTheHost):
     scope = Scope.REQUEST
 
 
-class Everytime(Recording):
+class AlwaysAsked(Recording):
     """A recording filter for every instance."""
 
     scope = Scope.INSTANCE
@@ -198,7 +198,7 @@ class Everytime(Recording):
         (Recording, ['abc', '', 'd', 'abd']),
         (OfTheHost, ['abc', '', 'd', '']),
         (OnceAsked, ['abc', '', '', 'd']),
-        (Everytime, ['abc', 'abc', 'abd', 'abd']),
+        (AlwaysAsked, ['abc', 'abc', 'abd', 'abd']),
     ],
 )
 def test_only_changed_hosts_are_judged_again(plugin, asked, unchecked_scopes):
