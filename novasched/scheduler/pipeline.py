@@ -216,14 +216,17 @@ class Pipeline:
         :param candidates: Placement's offer, without the candidates that filters have
             dropped for earlier instances; None if Placement was not asked.
         """
-        results: list[FilterResult] = []
+        ranking = Ranking(hosts, candidates=candidates)
         if request.names_hosts:
-            hosts, results = keep_requested_hosts(hosts, request, self.clock)
+            kept, results = keep_requested_hosts(hosts, request, self.clock)
+            ranking = replace(ranking, hosts=kept, filters=tuple(results))
+
         # If the request ignores all hosts, the log blames no filter.
-        if not request.skips_filters and (hosts or not request.ignore_hosts):
-            hosts, candidates = self._filter(hosts, request, index, candidates, results)
-        MANAGER.debug('Filtered %s', hosts)
-        return Ranking(hosts, tuple(results), candidates=candidates)
+        ignores_all = bool(request.ignore_hosts and not ranking.hosts)
+        if not (request.skips_filters or ignores_all):
+            ranking = self._filter(ranking, request, index)
+        MANAGER.debug('Filtered %s', ranking.hosts)
+        return ranking
 
     def weigh(
         self, ranking: Ranking, request: Request, index: int, random: Random
@@ -313,69 +316,84 @@ class Pipeline:
             table = HostTable()
         table.request = self._decision
         yield table
+        # The error of a plugin drops the table: a column may be half written.
         self._tables.append(table)
 
-    def _filter(
-        self,
-        hosts: Sequence[Host],
-        request: Request,
-        index: int,
-        candidates: Candidates | None,
-        results: list[FilterResult],
-    ) -> tuple[Sequence[Host], Candidates | None]:
-        """The hosts that pass all filters, and the candidates that the filters leave.
-
-        :param results: gets the verdicts of each filter.
-        """
-        FILTERS.debug('Starting with %d host(s)', len(hosts))
+    def _filter(self, ranking: Ranking, request: Request, index: int) -> Ranking:
+        """The ranking after the filters that run for an instance."""
+        FILTERS.debug('Starting with %d host(s)', len(ranking.hosts))
         if index == 0:
+            # Answers without a key are valid for one try.
             self._decision = object()
-        counts: list[str] = []
+
+        first = len(ranking.filters)
         with self._table() as table:
-            rows = table.rows(hosts)
             for filter_ in self.filters:
                 if not _runs_for(filter_, index):
                     continue
 
-                began = self.clock()
-                start = len(hosts)
-                rejected: Sequence[int] = ()
-                reasons: Sequence[str] = ()
-                if _judges(filter_, request):
-                    with filter_:
-                        rejected, reasons, candidates = judge_changed(
-                            filter_, hosts, request, candidates, table
-                        )
-
-                rejected_hosts = tuple([hosts[i] for i in rejected])
-                if rejected:
-                    passes = np.ones(start, bool)
-                    passes[rejected] = False
-                    rows = rows[passes]
-                    hosts = list(compress(hosts, passes))
-                    table.expect(hosts, rows)
-                    _log_rejected(filter_.name, rejected_hosts, reasons)
-
-                seconds = self.clock() - began
-                result = FilterResult(
-                    filter_.name, start, rejected_hosts, tuple(reasons), seconds
-                )
-                results.append(result)
-                counts.append(f'{filter_.name}: (start: {start}, end: {len(hosts)})')
-                if not hosts:
-                    FILTERS.info('Filter %s returned 0 hosts', filter_.name)
-                    _log_reasons(result)
+                ranking = self._after(filter_, ranking, request, table)
+                number = len(ranking.hosts)
+                if not number:
+                    _log_last(ranking.filters[-1])
                     break
-                FILTERS.debug('Filter %s returned %d host(s)', filter_.name, len(hosts))
+                FILTERS.debug('Filter %s returned %d host(s)', filter_.name, number)
 
-        if not hosts:
+        if not ranking.hosts:
+            counts = []
+            for result in ranking.filters[first:]:
+                counts.append(
+                    f'{result.name}: (start: {result.start}, end: {result.end})'
+                )
             FILTERS.info(
                 'Filtering removed all hosts for the request with instance ID '
                 "'%s'. Filter results: %s",
                 request.instance_uuid,
                 counts,
             )
-        return hosts, candidates
+        return ranking
+
+    def _after(
+        self,
+        filter_: Enabled[Filter],
+        ranking: Ranking,
+        request: Request,
+        table: HostTable,
+    ) -> Ranking:
+        """The ranking after a filter, with the verdicts of the filter."""
+        began = self.clock()
+        hosts = ranking.hosts
+        candidates = ranking.candidates
+        rejected: Sequence[int] = ()
+        reasons: Sequence[str] = ()
+        if _judges(filter_, request):
+            with filter_:
+                rejected, reasons, candidates = judge_changed(
+                    filter_, hosts, request, candidates, table
+                )
+
+        rejected_hosts = tuple([hosts[i] for i in rejected])
+        if rejected:
+            passes = np.ones(len(hosts), bool)
+            passes[rejected] = False
+            rows = table.rows(hosts)[passes]
+            hosts = list(compress(hosts, passes))
+            table.expect(hosts, rows)
+            _log_rejected(filter_.name, rejected_hosts, reasons)
+
+        result = FilterResult(
+            filter_.name,
+            len(ranking.hosts),
+            rejected_hosts,
+            tuple(reasons),
+            self.clock() - began,
+        )
+        return replace(
+            ranking,
+            hosts=hosts,
+            candidates=candidates,
+            filters=(*ranking.filters, result),
+        )
 
 
 def _runs_for(filter_: Enabled[Filter], index: int) -> bool:
@@ -467,8 +485,9 @@ def _log_rejected(name: str, hosts: Sequence[Host], reasons: Sequence[str]) -> N
             FILTERS.debug('%s rejected %s: %s', name, host, one_line(reason))
 
 
-def _log_reasons(result: FilterResult) -> None:
-    """Log the reasons of the filter that left no host, the most common first."""
+def _log_last(result: FilterResult) -> None:
+    """Log the filter that left no host, with the most common reasons first."""
+    FILTERS.info('Filter %s returned 0 hosts', result.name)
     counts = Counter(result.reasons)
     common = counts.most_common(MAX_LOGGED_REASONS)
     for reason, count in common:
