@@ -7,46 +7,31 @@ import sys
 import tempfile
 from pathlib import Path
 
-from novasched.observe.records import render
-from novasched.observe.records.store import RecordReader
 from tests.lab.browser import appear, browser, served
 from tests.lab.page_sample import a_site
+from tests.lab.pictures import FOLDER, PICTURES, placed, with_words, words
 
 HOSTS = 5000
 REQUESTS = 40
-FOLDER = Path(__file__).parents[2] / 'doc' / 'source' / 'images'
-
-
-PICTURES = {
-    'page-hosts': ('/', 'light', 900),
-    'page-pinned-dark': ('/?show=pinned&by=zone', 'dark', 900),
-    'page-decision': ('/decisions/{placed}?host=compute-0007', 'light', 1000),
-}
-"""The path, the colour scheme and the height of a screenshot by its name."""
-
-
-def placed(path):
-    """The ID of the newest decision that placed a single server after filters had
-    rejected hosts."""
-    for record in RecordReader(str(path)).newest(REQUESTS):
-        if len(record.result.hosts) == 1 and len(render.tally(record)) > 3:
-            return record.id
-    raise LookupError('no such decision')
 
 
 def main(folder):
     """Take all screenshots."""
     folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as work:
+        small = Path(work, 'small')
+        small.mkdir()
+        texts = words(small)
         page, path = a_site(Path(work), HOSTS, REQUESTS)
         with served(page) as url, browser() as driver:
-            for name, (place, scheme, height) in PICTURES.items():
+            for name, (place, query, scheme, height) in PICTURES.items():
                 appear(driver, scheme, 1280, height)
-                driver.get(url + place.format(placed=placed(path)))
+                driver.get(f'{url}{place.format(placed=placed(path))}?{query}')
                 shot = driver.execute_cdp_cmd(
                     'Page.captureScreenshot', {'format': 'png'}
                 )
-                (folder / f'{name}.png').write_bytes(base64.b64decode(shot['data']))
+                png = with_words(base64.b64decode(shot['data']), texts[name])
+                (folder / f'{name}.png').write_bytes(png)
                 print(folder / f'{name}.png')
 
 
