@@ -495,21 +495,6 @@ class Settings:
         'deleted first.',
         min=1,
     )
-    decisions_hash_ids: bool = option(
-        'novasched',
-        False,
-        'Replace the ids of projects and users in decision records by keyed hashes. '
-        'The key is random and changes at each start, unless decisions_hash_key is '
-        'set.',
-    )
-    decisions_hash_key: str | None = option(
-        'novasched',
-        None,
-        'Key for decisions_hash_ids. With the same key, an id has the same hash after '
-        'a restart and on other controllers.',
-        secret=True,
-        repr=False,
-    )
     decisions_questions: int = option(
         'novasched',
         20,

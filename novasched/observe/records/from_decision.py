@@ -2,8 +2,6 @@
 """Records, made from decisions."""
 
 import dataclasses
-import hashlib
-import hmac
 import math
 import re
 from collections import Counter, defaultdict
@@ -31,9 +29,6 @@ from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.image_properties import SECRET_PROPERTIES
 from novasched.scheduler.model.request import Request
 
-HASH_DIGITS = 16
-"""Number of hexadecimal digits that replace the id of a project or user."""
-
 MAX_REQUEST_CHARACTERS = 16_000
 """Length of the JSON of a request's fields. A field that does not fit is shortened. A
 group of 200 members fits."""
@@ -55,17 +50,13 @@ _NUMBER = r'(?<![\w.:/-])-?\d+(?:\.\d+)?(?:e\+\d+)?(?![\w:/-]|\.\d)'
 _VARIES = re.compile(rf'({_UUID}|{_ADDRESS}|{_NUMBER})')
 
 
-def record_of(
-    decision: Decision, id: str, at: float, key: bytes | None = None
-) -> Record:
+def record_of(decision: Decision, id: str, at: float) -> Record:
     """The record of a decision.
 
     :param at: when the decision began (seconds since 1970).
-    :param key: key of the hashes that replace the ids of project and user; None keeps
-        the ids.
     """
     request = decision.request
-    kept, missing_fields = kept_request(request, key)
+    kept, missing_fields = kept_request(request)
 
     alternates = 0
     if decision.selections:
@@ -150,22 +141,11 @@ _DECODERS = {name: msgspec.json.Decoder(_TYPES[name]).decode for name in REQUEST
 """Decode the JSON of a single field of a request."""
 
 
-def kept_request(
-    request: Request, key: bytes | None = None
-) -> tuple[Request, tuple[str, ...]]:
-    """The request for a record, and the names of the fields that differ.
-
-    :param key: see :func:`record_of`.
-    """
+def kept_request(request: Request) -> tuple[Request, tuple[str, ...]]:
+    """The request for a record, and the names of the fields that differ."""
     request = _without_secrets(request)
     missing = []
     changes: dict[str, Any] = {}
-    if key is not None:
-        for name in ('project_id', 'user_id'):
-            if value := getattr(request, name):
-                changes[name] = _hashed(value, key)
-                missing.append(name)
-
     remaining = MAX_REQUEST_CHARACTERS
     for name, default in REQUEST_FIELDS.items():
         value = getattr(request, name)
@@ -241,10 +221,6 @@ def _line(text: str | None) -> str | None:
     if text is None:
         return None
     return one_line(text)
-
-
-def _hashed(text: str, key: bytes) -> str:
-    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()[:HASH_DIGITS]
 
 
 def grouped(counts: Mapping[str, int]) -> tuple[ReasonCount, ...]:

@@ -106,8 +106,8 @@ class Record:
     :ivar at: when the decision began (seconds since 1970).
     :ivar request: the request, without its message and without secrets.
     :ivar steps: seconds of each step.
-    :ivar missing_fields: fields of the request with a shortened, redacted or hashed
-        value. A request with missing fields cannot be repeated.
+    :ivar missing_fields: fields of the request with a shortened or redacted value. A
+        request with missing fields cannot be repeated.
     """
 
     id: str

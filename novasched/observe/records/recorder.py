@@ -14,7 +14,6 @@ A diagnosis returns to the queue of records, because one thread writes the file.
 
 import logging
 import math
-import secrets
 import sqlite3
 import threading
 import time
@@ -55,10 +54,6 @@ MAX_ALLOWANCE_S = 0.1
 
 DROP_LOG_INTERVAL_S = 60.0
 """Seconds between two log lines about dropped records."""
-
-HASH_KEY = secrets.token_bytes(32)
-"""The key of hashed ids if ``[novasched] decisions_hash_key`` is not set. The key is
-made at import, before the fork, so that all workers share the key."""
 
 MAX_WAITING_DIAGNOSES = 8
 """Refusals that wait for a diagnosis. Further refusals get no diagnosis."""
@@ -277,10 +272,6 @@ class DecisionRecorder:
         monotonic: Callable[[], float] = time.monotonic,
         pause: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        self._hash_key: bytes | None = None
-        if settings.decisions_hash_ids:
-            self._hash_key = (settings.decisions_hash_key or '').encode() or HASH_KEY
-
         self._ring = RecordRing()
         self._file = RecordFile(store)
         self._allowance = WriteAllowance(monotonic)
@@ -343,7 +334,7 @@ class DecisionRecorder:
         self._report_drops(self.dropped)
 
         at = self._clock() - (time.perf_counter() - decision.began)
-        record = record_of(decision, uuid.uuid4().hex, at, self._hash_key)
+        record = record_of(decision, uuid.uuid4().hex, at)
         text = packed(record)
         self._ring.add(record.id, text)
 

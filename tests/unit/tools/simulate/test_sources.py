@@ -148,8 +148,8 @@ REQUEST = a_request(
 )
 
 
-def kept(request, key=None):
-    request, missing_fields = kept_request(request, key)
+def kept(request):
+    request, missing_fields = kept_request(request)
     return Record('id', 0.0, 1, None, None, request, missing_fields=missing_fields)
 
 
@@ -181,14 +181,10 @@ MANY_NETWORKS = replace(REQUEST, requested_networks=(RequestedNetwork('n' * 36),
 @pytest.mark.parametrize(
     ('record', 'routed', 'why'),
     [
-        (kept(REQUEST, key=b'key'), False, 'not kept: project_id'),
         (kept(MANY_NETWORKS), True, 'not kept: requested_networks'),
         (kept(MANY_NETWORKS), False, None),
         (
-            kept(
-                replace(REQUEST, scheduler_hints={'x': ('password=' + RANDOM, '')}),
-                key=None,
-            ),
+            kept(replace(REQUEST, scheduler_hints={'x': ('password=' + RANDOM, '')})),
             False,
             'not kept: scheduler_hints',
         ),
