@@ -96,14 +96,14 @@ class Order:
     :ivar until: the order does not begin after this moment (monotonic seconds).
     :ivar others: set once the order is in a batch. The thread of the first order gets
         the rest of the batch; the other threads get None.
-    :ivar outcome: the end of the claims.
+    :ivar written: set to the end of the claims.
     """
 
     claims: Sequence[Claim]
     is_separate: bool = False
     until: float = math.inf
     others: Future[Sequence['Order'] | None] = field(default_factory=Future)
-    outcome: Future[Written] = field(default_factory=Future)
+    written: Future[Written] = field(default_factory=Future)
 
     @property
     def uuids(self) -> set[str]:
@@ -229,9 +229,9 @@ class Batches:
 
             added = order.uuids
             fits = len(uuids) + len(added) <= self.max_consumers
-            is_alone = order.is_separate or (batch and batch[0].is_separate)
+            is_separate = order.is_separate or (batch and batch[0].is_separate)
             # A single order may be larger than a batch.
-            if batch and (is_alone or not fits or uuids & added):
+            if batch and (is_separate or not fits or uuids & added):
                 break
 
             batch.append(order)

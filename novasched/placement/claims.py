@@ -190,7 +190,7 @@ class Claims:
         """Write an order, together with the orders that wait at the same time."""
         if batch := self._batches.batch_of(order):
             self._write_batch(batch)
-        return order.outcome.result()
+        return order.written.result()
 
     def _write_separately(self, claims: Sequence[Claim], why: str) -> Written:
         """Write the claims of a request separately after a batch without an answer, as
@@ -217,31 +217,31 @@ class Claims:
         return replace(written, lost=claims)
 
     def _write_batch(self, orders: Sequence[Order]) -> None:
-        """Write orders in a single POST and set the outcome of all orders. After a
-        refusal, write the first half, then the second half."""
+        """Write orders in a single POST, and end all orders. After a refusal, write the
+        first half, then the second half."""
         parts = [orders]
         try:
             while parts:
                 part = parts.pop()
                 if len(part) == 1:
                     [order] = part
-                    order.outcome.set_result(self._write_order(order))
+                    order.written.set_result(self._write_order(order))
                 elif not self._write_together(part):
                     # The last part is next: the first half goes first.
                     half = len(part) // 2
                     parts += [part[half:], part[:half]]
         except BaseException as error:
-            # The threads of all orders wait for an outcome, also after a bug.
-            # Orders with an outcome keep their claims.
+            # The threads of all orders wait for the end, also after a bug. Orders with
+            # an end keep their claims.
             for order in orders:
-                if not order.outcome.done():
-                    order.outcome.set_exception(error)
+                if not order.written.done():
+                    order.written.set_exception(error)
         finally:
             self._batches.end(orders)
 
     def _write_together(self, orders: Sequence[Order]) -> bool:
-        """Write orders in a single POST, and set their outcome; False if the halves are
-        to be written separately."""
+        """Write orders in a single POST, and end the orders. False if the halves are to
+        be written separately."""
         claims: list[Claim] = []
         for order in orders:
             claims += order.claims
@@ -257,7 +257,7 @@ class Claims:
         made = iter(written.made)
         for order in orders:
             of_order = [*islice(made, len(order.claims))]
-            order.outcome.set_result(replace(written, made=of_order))
+            order.written.set_result(replace(written, made=of_order))
         return True
 
     def _write_order(self, order: Order) -> Written:

@@ -306,7 +306,7 @@ def row_of(claim: PendingClaim, claimed_at: float, now: float) -> Row:
 def claim_of(row: Row, now: float) -> PendingClaim:
     """The claim that another scheduler has announced.
 
-    The claim has no place on the NUMA cells of the host. The place depends on earlier
+    The claim has no fit on the NUMA cells of the host. The fit depends on earlier
     claims, and is computed when the claim is subtracted from the host.
     """
     group = None
@@ -328,7 +328,7 @@ def claim_of(row: Row, now: float) -> PendingClaim:
         host=Host(row.host, row.node, row.uuid, row.cell, Service(row.host)),
         request=request,
         candidate=Candidate({}, msgspec.Raw(row.mappings.encode())),
-        place=None,
+        fit=None,
         limits=limits,
         since=now - row.age,
         amounts=row.amounts,

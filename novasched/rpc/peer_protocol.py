@@ -54,9 +54,9 @@ connection is apart from the peers that were alive:
                  tables are there, or
                  5 seconds are over
 
-While a scheduler is apart, its claims get no place in the order. The place comes with
-the table of the reunion, behind the claims in the tables of the peers. Decisions wait
-for the place for up to 20 seconds after the break.
+While a scheduler is apart, its claims get no position. The position comes with the
+table of the reunion, behind the claims in the tables of the peers. Decisions wait for
+the position for up to 20 seconds after the break.
 """
 
 import math
@@ -86,7 +86,7 @@ MAX_PEERS = 1000
 @dataclass(frozen=True, slots=True)
 class Echo:
     """Action: an announcement of this scheduler came back. The claims in the
-    announcement now get their place in the order."""
+    announcement get their positions now."""
 
     rows: Sequence[msgspec.Raw]
 
@@ -210,7 +210,7 @@ class PeerProtocol:
         self._receiving_since = now
         self._ask(ALL_PEERS)
         # Messages of this scheduler may have reached peers without coming back. A claim
-        # has no place in the order until the row of the claim comes back.
+        # has no position until the row of the claim comes back.
         self._outbox.is_table_due = True
 
     def stop_receiving(self, now: float) -> None:
@@ -230,7 +230,7 @@ class PeerProtocol:
     def _reunite(self) -> None:
         """Note that no peer is missed any more."""
         self._separation.missed.clear()
-        # With the table, claims get their places in the order.
+        # With the table, claims get their positions.
         self._outbox.is_table_due = True
 
     @property

@@ -85,24 +85,23 @@ class RefusalLog:
 class AnnouncedClaims:
     """The pending claims of this process and of peers, by the number in messages.
 
-    When the announcement of a claim
-    of this process comes back, the claim gets a place in the order of all
-    announcements.
+    When the announcement of a claim of this process comes back, the claim gets a
+    position among all announcements.
     """
 
     def __init__(self, ledger: SharedLedger, refusals: RefusalLog) -> None:
         self._ledger = ledger
         self._refusals = refusals
-        # Only the receiving thread gives orders, and uses the claims of peers.
-        self._orders = itertools.count(1)
+        # Only the receiving thread gives positions, and uses the claims of peers.
+        self._positions = itertools.count(1)
         self._of_peers: dict[tuple[str, int], PendingClaim] = {}
         # The memory of each claim above, and the sum, as estimated from the rows.
         self._bytes_of: dict[tuple[str, int], int] = {}
         self._bytes = 0
-        # Claims of this process whose announcement did not come back yet, by number.
+        # Claims of this process without a position yet, by number.
         self._unheard: dict[int, PendingClaim] = {}
-        # Guards the dict above and the order of claims. Notified when claims get a
-        # place in the order.
+        # Guards the dict above and the positions of claims. Notified when claims get a
+        # position.
         self._heard = threading.Condition()
 
     # The sending thread
@@ -128,7 +127,7 @@ class AnnouncedClaims:
         rows = []
         for claim in claims:
             with self._ledger as ledger:
-                is_unheard = ledger.order_of(claim) == math.inf
+                is_unheard = ledger.position_of(claim) == math.inf
                 claimed_at = ledger.claimed_at(claim)
             if is_unheard:
                 with self._heard:
@@ -140,20 +139,20 @@ class AnnouncedClaims:
     # The decision threads
 
     def wait_for_echo(self, claim: PendingClaim, seconds: float) -> bool:
-        """Wait until the announcement of a claim came back, and thus all earlier
-        announcements. False if the time is over first."""
+        """Wait until the announcement of a claim comes back, and with it all earlier
+        announcements. False after the given time."""
 
         def is_heard() -> bool:
             with self._ledger as ledger:
-                return claim not in ledger or ledger.order_of(claim) < math.inf
+                return claim not in ledger or ledger.position_of(claim) < math.inf
 
         with self._heard:
             return self._heard.wait_for(is_heard, seconds)
 
     # The receiving thread
 
-    def order(self, rows: Sequence[msgspec.Raw]) -> None:
-        """Put claims of this process in the order of announcements.
+    def came_back(self, rows: Sequence[msgspec.Raw]) -> None:
+        """Give the claims of an announcement of this process their positions.
 
         :raises ValueError: a row is invalid: a forged message.
         """
@@ -163,7 +162,7 @@ class AnnouncedClaims:
                 claim = self._unheard.pop(number, None)
                 if claim is not None:
                     with self._ledger as ledger:
-                        ledger.announced(claim, next(self._orders))
+                        ledger.announced(claim, next(self._positions))
             self._heard.notify_all()
 
     def apply(
@@ -230,7 +229,7 @@ class AnnouncedClaims:
             self._bytes_of[sender, row.number] = memory
             self._bytes += memory
             with self._ledger as ledger:
-                ledger.chosen(claim, next(self._orders))
+                ledger.chosen(claim, next(self._positions))
 
         if claim is None or row.state != Stage.CLAIMED:
             return
@@ -448,7 +447,7 @@ class PeerSchedulers:
         match action:
             case Echo(rows):
                 try:
-                    self._claims.order(rows)
+                    self._claims.came_back(rows)
                 except ValueError as error:
                     self._refusals.add(self.name, error, now)
             case ApplyRows(sender, rows, is_table):

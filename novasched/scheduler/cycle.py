@@ -285,31 +285,31 @@ class Cycle:
         """
         deps = self.deps
         ledger = self._claims.ledger
-        asked = request
+        with_members = request
         newer = newer_members(request, ledger)
         # Another reading only where a member was claimed during the last reading.
         while True:
             if newer:
-                asked = request.with_members(newer)
-                needs = deps.pipeline.needs(asked)
+                with_members = request.with_members(newer)
+                needs = deps.pipeline.needs(with_members)
                 needs = replace(needs, named={*needs.named, *newer})
 
-            snapshot = deps.hosts.read(candidates, asked, needs, self.basis)
+            snapshot = deps.hosts.read(candidates, with_members, needs, self.basis)
 
             # A member that was claimed during the reading is among the pending claims,
             # unless the hosts show the member already.
             shown = newer_members(request, ledger, snapshot)
             if shown.keys() <= newer.keys():
-                return with_hosts_of(newer, asked, snapshot), snapshot
+                return with_hosts_of(newer, with_members, snapshot), snapshot
             newer = {**newer, **shown}
 
     def _place(self, state: SchedulingState) -> list[list[Selection]]:
         """Place every instance, and make the selections of the answer."""
         random = Random(self.seed)
-        is_alone = state.request.claims and state.request.count == 1
+        is_single = state.request.claims and state.request.count == 1
         with ExitStack() as undo:
             # Only several instances have a claim in common.
-            if is_alone:
+            if is_single:
                 [uuid] = state.instance_uuids
                 state = self._place_one(state, uuid, random, undo)
             else:
@@ -442,12 +442,12 @@ class Cycle:
         if not claim:
             return ClaimEnd.REFUSED
 
-        with ExitStack() as made:
-            made.callback(placement.delete_allocations, claim)
+        with ExitStack() as undo_claim:
+            undo_claim.callback(placement.delete_allocations, claim)
             # The check comes after the claim: the announcements of other schedulers
             # arrive while Placement works.
             if stays(choice, self._claims, self.deps.pipeline):
-                undo.push(made.pop_all())
+                undo.push(undo_claim.pop_all())
                 return ClaimEnd.MADE
         return ClaimEnd.OVERTAKEN
 

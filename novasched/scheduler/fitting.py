@@ -149,9 +149,9 @@ def claimed_fit(
     if request.numa_topology is None:
         return None
     mappings = mappings_of(request, candidate)
-    place = fit_on_host(host, request, mappings, limits.get(LIMITS), settings)
-    if isinstance(place, Fit):
-        return place
+    fit = fit_on_host(host, request, mappings, limits.get(LIMITS), settings)
+    if isinstance(fit, Fit):
+        return fit
     return None
 
 
@@ -255,12 +255,12 @@ def far_devices(
     if not mappings:
         return 0
     limits = {LIMITS: limits_of(host, request)}
-    place = claimed_fit(host, request, candidate, limits, settings)
-    if not place:
+    fit = claimed_fit(host, request, candidate, limits, settings)
+    if not fit:
         return 0
 
     # None: a device of an unknown cell is not far.
-    near = {None, *(cell.host_cell for cell in place.cells)}
+    near = {None, *(cell.host_cell for cell in fit.cells)}
     node_of = {pool.tags.get('rp_uuid'): pool.numa_node for pool in host.pci_stats}
     count = 0
     for pci_request in request.pci_requests:
@@ -271,14 +271,14 @@ def far_devices(
 
 
 def with_instance_claimed(
-    host: Host, request: Request, candidate: Candidate | None, place: Fit | None
+    host: Host, request: Request, candidate: Candidate | None, fit: Fit | None
 ) -> Host:
     """Return the host after the current instance of the request was claimed.
 
     Cells and devices that are not available stay as they are: the filter that checks
     the cells or devices may be disabled.
 
-    :param place: the answer of :func:`claimed_fit`.
+    :param fit: the answer of :func:`claimed_fit`.
     """
     claimed = host.with_instance(request)
     guest = request.numa_topology
@@ -289,9 +289,9 @@ def with_instance_claimed(
     # Cells first: the PCI NUMA policies look at the cells of the guest.
     if topology and guest:
         sockets = _sockets(topology)
-        if place:
-            cells = [cell.host_cell for cell in place.cells]
-            remaining_cells = consume_cells(topology, place, guest)
+        if fit:
+            cells = [cell.host_cell for cell in fit.cells]
+            remaining_cells = consume_cells(topology, fit, guest)
             claimed = replace(claimed, numa=lambda: remaining_cells)
 
     if request.pci_requests:

@@ -106,7 +106,7 @@ class OfferedHosts:
             hosts = [*snapshot.hosts.values()]
         elif candidates.asked_at is not None:
             if candidates.is_remembered:
-                check_up_to_date(candidates, snapshot, basis.is_alone)
+                check_up_to_date(candidates, snapshot, basis.is_only_request)
             hosts = self._large_enough(candidates, snapshot)
         else:
             by_uuid = snapshot.hosts
@@ -138,14 +138,14 @@ class OfferedHosts:
 
 
 def check_up_to_date(
-    candidates: Candidates, snapshot: HostSnapshot, is_alone: bool
+    candidates: Candidates, snapshot: HostSnapshot, is_only_request: bool
 ) -> None:
     """Check that Placement would still offer the remembered candidates.
 
-    :param is_alone: no other request is being decided, so that the request may wait for
-        Placement.
-    :raises StaleData: since Placement was asked, aggregates have changed or, for a
-        request that is alone, a host that is not among the candidates has become freer.
+    :param is_only_request: no other request is being decided, so that the request may
+        wait for Placement.
+    :raises StaleData: since the query, aggregates have changed or, for the only
+        request, a host without a candidate has become freer.
     """
     asked_at = candidates.asked_at
     if asked_at is None or not candidates.is_remembered:
@@ -153,7 +153,7 @@ def check_up_to_date(
 
     if asked_at < snapshot.aggregates_settled:
         raise StaleData('aggregates have changed')
-    if is_alone:
+    if is_only_request:
         for uuid, moment in snapshot.freed.items():
             if moment > asked_at and uuid not in candidates:
                 raise StaleData(f'{uuid} may have become free')

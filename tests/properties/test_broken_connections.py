@@ -94,7 +94,7 @@ class Scheduler:
         now = self.claims.ledger.clock()
         waits = self.peers._echo_due(now) > now
         with self.claims.ledger as ledger:
-            if waits and ledger.order_of(choice) == math.inf:
+            if waits and ledger.position_of(choice) == math.inf:
                 return
             rivals = [claim for claim in ledger if ledger.is_ahead(claim, choice)]
 

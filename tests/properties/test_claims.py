@@ -99,7 +99,7 @@ def settle(placement, wanted, chance, slow=False):
 def is_first(order):
     """True if an order is the first of a batch in flight."""
     return (
-        not order.outcome.done()
+        not order.written.done()
         and order.others.done()
         and order.others.result() is not None
     )
@@ -107,7 +107,7 @@ def is_first(order):
 
 def retried(claims, order):
     """The order, or its replacement after the answer to the batch is lost."""
-    if not (order.outcome.done() and order.outcome.result().is_separated):
+    if not (order.written.done() and order.written.result().is_separated):
         return order
 
     uncertain = [claim.uncertain() for claim in order.claims]
@@ -118,4 +118,4 @@ def retried(claims, order):
 
 
 def outcome(order):
-    return order.outcome.result(0).made or None
+    return order.written.result(0).made or None

@@ -63,7 +63,7 @@ class Story:
     shown_at: float = math.inf
     hidden_at: float = -math.inf
     has_arrived: bool = False
-    order: float = math.inf
+    position: float = math.inf
 
     @property
     def is_there(self) -> bool:
@@ -117,9 +117,9 @@ class Walk(RuleBasedStateMachine):
         is_ours=st.booleans(),
         is_member=st.booleans(),
         age=st.sampled_from([0, 30]),
-        order=st.sampled_from([math.inf, 1.0, 2.0]),
+        position=st.sampled_from([math.inf, 1.0, 2.0]),
     )
-    def choose(self, instance, host, is_ours, is_member, age, order):
+    def choose(self, instance, host, is_ours, is_member, age, position):
         """A scheduler chooses a host for an instance, or has done so some seconds
         ago."""
         request = a_request(instance_uuid=instance, group=GROUP if is_member else None)
@@ -128,21 +128,21 @@ class Walk(RuleBasedStateMachine):
             host=host,
             request=request,
             candidate=candidate,
-            place=None,
+            fit=None,
             limits={},
             since=self.now - age,
             amounts=candidate.resources(),
             is_ours=is_ours,
         )
-        self.ledger.chosen(claim, order)
-        self.stories[claim] = Story(claim, order=order)
+        self.ledger.chosen(claim, position)
+        self.stories[claim] = Story(claim, position=position)
         return claim
 
-    @rule(claim=claims, order=st.sampled_from([1.0, 2.0, 3.0]))
-    def announce(self, claim, order):
-        self.ledger.announced(claim, order)
+    @rule(claim=claims, position=st.sampled_from([1.0, 2.0, 3.0]))
+    def announce(self, claim, position):
+        self.ledger.announced(claim, position)
         if self.stories[claim].is_there:
-            self.stories[claim].order = order
+            self.stories[claim].position = position
 
     @rule(
         answered=st.lists(claims, max_size=3, unique=True), age=st.sampled_from([0, 2])
@@ -300,7 +300,7 @@ class Walk(RuleBasedStateMachine):
             assert self.ledger.is_claimed(claim) is is_claimed
             if story.is_there:
                 assert self.ledger.claimed_at(claim) == story.claimed_at
-                assert self.ledger.order_of(claim) == story.order
+                assert self.ledger.position_of(claim) == story.position
 
     @invariant()
     def hosts_have_the_claims_that_count(self):

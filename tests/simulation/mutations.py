@@ -117,8 +117,8 @@ MUTATIONS = (
     Mutation(
         'the later of two schedulers takes precedence',
         'scheduler/claims/ledger.py',
-        'self.order_of(theirs) < self.order_of(ours)',
-        'self.order_of(theirs) > self.order_of(ours)',
+        'self.position_of(theirs) < self.position_of(ours)',
+        'self.position_of(theirs) > self.position_of(ours)',
     ),
     Mutation(
         'a cursor is off by one',
@@ -143,7 +143,7 @@ MUTATIONS = (
     Mutation(
         'claims of other schedulers are not entered',
         'rpc/peers.py',
-        '                ledger.chosen(claim, next(self._orders))',
+        '                ledger.chosen(claim, next(self._positions))',
         '                pass',
     ),
     Mutation(

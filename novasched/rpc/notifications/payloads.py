@@ -80,7 +80,7 @@ def at_end(
 
     last = claims[-1]
     if spec.get('numa_topology') and last.host.numa_topology:
-        fit = last.place
+        fit = last.fit
         spec['numa_topology'] = fit and _fitted_topology(spec['numa_topology'], fit)
     return spec
 

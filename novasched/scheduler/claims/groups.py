@@ -135,6 +135,6 @@ def _staying(
             return staying
 
         def position(member: PendingClaim) -> tuple[float, float]:
-            return ledger.order_of(member), member.since
+            return ledger.position_of(member), member.since
 
         return [min(members, key=position)]

@@ -181,12 +181,10 @@ class HostsLeft:
         return left
 
     def _less(self, host: Host, claim: PendingClaim) -> Host:
-        place = claim.place
+        fit = claim.fit
         if host is not claim.host:
             # The claim was fitted on the host as it was then.
-            place = fitting.claimed_fit(
+            fit = fitting.claimed_fit(
                 host, claim.request, claim.candidate, claim.limits, self._settings
             )
-        return fitting.with_instance_claimed(
-            host, claim.request, claim.candidate, place
-        )
+        return fitting.with_instance_claimed(host, claim.request, claim.candidate, fit)

@@ -73,7 +73,7 @@ class Entry:
         no reading has to show the instance; infinite before.
     :ivar hidden_at: the moment of the last later reading without the instance, from a
         database that lags behind; None without such a reading.
-    :ivar order: the position of the claim in the announcements of all schedulers;
+    :ivar position: the position of the claim in the announcements of all schedulers;
         infinite for a claim of this process until the announcement has come back.
     """
 
@@ -82,7 +82,7 @@ class Entry:
     claimed_at: float = math.inf
     shown_at: float = math.inf
     hidden_at: float | None = None
-    order: float = math.inf
+    position: float = math.inf
 
     def counts_at(self, read_at: float) -> bool:
         """True if the claim counts beside hosts that were read at a moment."""
@@ -165,12 +165,13 @@ class ClaimsLedger:
     def __iter__(self) -> Iterator[PendingClaim]:
         return iter(self._entries)
 
-    def chosen(self, claim: PendingClaim, order: float = math.inf) -> None:
+    def chosen(self, claim: PendingClaim, position: float = math.inf) -> None:
         """Enter a claim for a chosen host.
 
-        :param order: the position of the claim in the announcements of all schedulers.
+        :param position: the position of the claim in the announcements of all
+            schedulers.
         """
-        entry = Entry(claim, order=order)
+        entry = Entry(claim, position=position)
         self._entries[claim] = entry
         host = claim.host.uuid
         instance = claim.request.instance_uuid
@@ -287,11 +288,11 @@ class ClaimsLedger:
         self._releases.append((claim.request.instance_uuid, now))
         return self._remove(claim)
 
-    def announced(self, claim: PendingClaim, order: float) -> None:
+    def announced(self, claim: PendingClaim, position: float) -> None:
         """Note the position of a claim in the announcements of all schedulers."""
         entry = self._entries.get(claim)
         if entry is not None:
-            entry.order = order
+            entry.position = position
 
     def expire(self, now: float) -> None:
         """Remove the claims that are over."""
@@ -343,10 +344,10 @@ class ClaimsLedger:
         entry = self._entries.get(claim)
         return None if entry is None else entry.claimed_at
 
-    def order_of(self, claim: PendingClaim) -> float:
+    def position_of(self, claim: PendingClaim) -> float:
         """The position of a claim in the announcements of all schedulers."""
         entry = self._entries.get(claim)
-        return math.inf if entry is None else entry.order
+        return math.inf if entry is None else entry.position
 
     def is_ahead(self, theirs: PendingClaim, ours: PendingClaim) -> bool:
         """True if a claim of another scheduler takes precedence over a claim of this
@@ -354,7 +355,9 @@ class ClaimsLedger:
         host has no room for both claims, the claim of this process is released."""
         if theirs.is_ours:
             return False
-        return self.is_claimed(theirs) or self.order_of(theirs) < self.order_of(ours)
+        if self.is_claimed(theirs):
+            return True
+        return self.position_of(theirs) < self.position_of(ours)
 
     def on_host(self, uuid: str) -> ClaimsOfHost:
         """The claims on a host, in the order of arrival."""

@@ -215,14 +215,14 @@ class PendingClaims:
     ) -> PendingClaim:
         """Enter a claim for the current instance of a request, and announce the
         claim."""
-        place = None
+        fit = None
         if request.numa_topology is not None:
-            place = fitting.claimed_fit(host, request, candidate, limits, self.settings)
+            fit = fitting.claimed_fit(host, request, candidate, limits, self.settings)
         claim = PendingClaim(
             host=host,
             request=replace(request, origin=None),
             candidate=candidate,
-            place=place,
+            fit=fit,
             limits=limits,
             since=self.ledger.clock(),
             amounts=candidate.resources() if candidate else {},

@@ -175,11 +175,15 @@ class FilterScheduler(Driver):
         """
         if not basis.from_memory:
             return basis
-        is_alone = self._deciding == {basis.request_id}
+        is_only_request = self._deciding == {basis.request_id}
         slack = 0.0
-        if not is_alone:
+        if not is_only_request:
             slack = min(MAX_SLACK_S, SLACK_PER_HOST_S * self._total_hosts)
-        return replace(basis, is_alone=is_alone, read_since=basis.began - slack)
+        return replace(
+            basis,
+            is_only_request=is_only_request,
+            read_since=basis.began - slack,
+        )
 
     def _cycle(self, basis: Basis, seed: int) -> Cycle:
         """A cycle for one try. Plugins with a state start afresh."""

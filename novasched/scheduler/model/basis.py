@@ -19,18 +19,18 @@ class Basis:
     infinite future, which every reader takes for "now": nothing that was read before
     the call serves.
 
-    :ivar request_id: the request, which is the same in all of its tries.
-    :ivar began: when the try began. Data that was read later serves in any case.
+    :ivar request_id: the request, the same in all tries.
+    :ivar began: the begin of the try. Data that was read later serves in any case.
     :ivar read_since: a reading of the databases that began at this moment, or later,
         serves, too. Several requests at the same time so share one reading.
     :ivar from_memory: an earlier answer of Placement serves, too.
-    :ivar own_query: candidates from an answer about all hosts have led to no host, and
-        Placement is asked the query of the request.
-    :ivar is_alone: no other request is being decided at the same time.
-    :ivar deadline: when the request stops to wait for an unavailable Placement.
-    :ivar first_claim: when the try began to claim; infinite before.
-    :ivar minimum_version: the lowest version that a nova-compute has reported, by which
-        prefilters narrow the request; None before the prefilters.
+    :ivar own_query: an answer about all hosts has led to no host, so that Placement is
+        asked the query of the request.
+    :ivar is_only_request: no other request is being decided at the same time.
+    :ivar deadline: the end of the wait for an unavailable Placement.
+    :ivar first_claim: the begin of the first claim; infinite before.
+    :ivar minimum_version: the lowest version of the nova-compute services, for the
+        prefilters; None before the prefilters.
     """
 
     request_id: RequestId = field(default_factory=RequestId)
@@ -38,11 +38,11 @@ class Basis:
     read_since: float = math.inf
     from_memory: bool = False
     own_query: bool = False
-    is_alone: bool = False
+    is_only_request: bool = False
     deadline: float = math.inf
     first_claim: float = math.inf
     minimum_version: int | None = None
 
 
 FRESH = Basis()
-"""The basis of a try that begins now, alone, and waits for nothing."""
+"""The basis of a try that begins now, and waits for nothing."""

@@ -27,15 +27,15 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PendingClaim:
-    """An instance on its way to a host.
+    """A host chosen for an instance.
 
-    :ivar host: the host as it was when it was chosen.
-    :ivar request: the request, with the instance as its current one.
-    :ivar candidate: the allocation candidate; None where nothing is claimed.
-    :ivar place: the place of the guest on the NUMA cells of ``host``, if the guest has
-        a NUMA topology and the place is known.
+    :ivar host: the host at the moment of the choice.
+    :ivar request: the request, with the instance as current instance.
+    :ivar candidate: the allocation candidate; None if nothing is claimed.
+    :ivar fit: the guest cells on the cells of ``host``, for a guest with a NUMA
+        topology; None if unknown.
     :ivar limits: the limits that filters have set for the host.
-    :ivar since: when the host was chosen (monotonic seconds).
+    :ivar since: the moment of the choice (monotonic seconds).
     :ivar amounts: provider UUID to resource class to amount of the candidate.
     :ivar number: identifies the claim in the announcements of its scheduler.
     :ivar is_ours: this process made the claim.
@@ -44,7 +44,7 @@ class PendingClaim:
     host: Host
     request: Request
     candidate: Candidate | None
-    place: Fit | None
+    fit: Fit | None
     limits: Mapping[str, Any]
     since: float
     amounts: Mapping[str, Mapping[str, int]]

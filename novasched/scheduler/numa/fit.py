@@ -385,20 +385,20 @@ def consume_cells(host: HostTopology, fit: Fit, guest: GuestTopology) -> HostTop
     :raises ValueError: the CPUs are pinned already: the fit is for another host.
     """
     placed = {}
-    for place, guest_cell in zip(fit.cells, guest.cells, strict=True):
-        placed[place.host_cell] = (place, guest_cell)
+    for cell_fit, guest_cell in zip(fit.cells, guest.cells, strict=True):
+        placed[cell_fit.host_cell] = (cell_fit, guest_cell)
 
     cells = []
     for cell in host.cells:
         if cell.id in placed:
-            place, guest_cell = placed[cell.id]
-            cell = _consume_cell(cell, place, guest_cell)
+            cell_fit, guest_cell = placed[cell.id]
+            cell = _consume_cell(cell, cell_fit, guest_cell)
         cells.append(cell)
     return HostTopology(tuple(cells))
 
 
-def _consume_cell(cell: HostCell, place: CellFit, guest: GuestCell) -> HostCell:
-    cpus = place.cpus
+def _consume_cell(cell: HostCell, cell_fit: CellFit, guest: GuestCell) -> HostCell:
+    cpus = cell_fit.cpus
     # An isolated guest keeps the whole core: nova-compute also takes the siblings.
     if guest.cpu_thread_policy == ISOLATE:
         cpus = cpus.union(*(core for core in cell.siblings if core & cpus))
@@ -412,7 +412,7 @@ def _consume_cell(cell: HostCell, place: CellFit, guest: GuestCell) -> HostCell:
         memory_usage=cell.memory_usage + guest.memory,
         cpu_usage=cell.cpu_usage + len(guest.cpuset),
         pinned_cpus=cell.pinned_cpus | cpus,
-        mempages=_consume_pages(cell.mempages, place.pagesize, kib),
+        mempages=_consume_pages(cell.mempages, cell_fit.pagesize, kib),
     )
 
 

@@ -381,7 +381,7 @@ def test_a_claim_that_has_ended_is_not_announced(pair):
     own = one.add('server')
     theirs = replace(own, host=OTHER, is_ours=False)
     with one.claims.ledger as ledger:
-        ledger.chosen(theirs, order=1)
+        ledger.chosen(theirs, position=1)
     with one.claims.ledger as ledger:
         ledger.claimed([theirs], one.claims.ledger.clock())
     one.speak(two)

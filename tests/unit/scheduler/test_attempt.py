@@ -14,7 +14,7 @@ BASIS = Basis(
     began=10.0,
     read_since=9.9,
     from_memory=True,
-    is_alone=True,
+    is_only_request=True,
     deadline=40.0,
     minimum_version=73,
 )

@@ -276,7 +276,7 @@ class Faster:
                 is_ours=False,
             )
             with self.claims.ledger as ledger:
-                ledger.chosen(theirs, order=0)
+                ledger.chosen(theirs, position=0)
             self.rival = None
 
 

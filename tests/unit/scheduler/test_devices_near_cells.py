@@ -79,7 +79,7 @@ class FasterRival:
     def catch_up(self, claim):
         if self.rival is not None:
             with self.claims.ledger as ledger:
-                ledger.chosen(self.rival, order=0)
+                ledger.chosen(self.rival, position=0)
             self.rival = None
 
 
