@@ -13,6 +13,7 @@ Every task has an owner: a process of the simulated cloud, or the world around t
 processes. The tasks of a process that is killed end at the places where they wait.
 """
 
+import gc
 import heapq
 import itertools
 from collections.abc import Callable
@@ -31,6 +32,9 @@ LOSES_TURN = (0.02, 0.05, 0.3)
 numbers."""
 LOST_TURN_S = 0.005
 """The mean seconds of a lost turn: the switch interval of the interpreter."""
+
+EVENTS_PER_COLLECTION = 2_000
+"""Events between two collections of garbage."""
 
 
 class Killed(BaseException):
@@ -201,6 +205,8 @@ class Loop:
                 continue
             self.events += 1
             self._run_until_it_waits(wait.task)
+            if self.events % EVENTS_PER_COLLECTION == 0:
+                gc.collect()
         self.now = moment
 
     def _run_until_it_waits(self, task: Task) -> None:

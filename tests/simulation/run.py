@@ -7,6 +7,7 @@ problem.
 """
 
 import argparse
+import gc
 import logging
 import os
 import secrets
@@ -143,6 +144,12 @@ def run_day(
     from tests.simulation.day import live
     from tests.simulation.world import World
 
+    # The end of an object may take a lock, at which a task may lose its turn. The
+    # interpreter collects garbage at other moments if it has compiled a module before,
+    # so that the loop collects garbage.
+    gc.collect()
+    gc.freeze()
+    gc.disable()
     loop = Loop(seed)
     threads.begin(loop, seed)
 
