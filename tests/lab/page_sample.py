@@ -4,11 +4,13 @@ WSGI, and the parser of pages is as strict as HTML."""
 
 import itertools
 import time
+from contextlib import closing
 from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from random import Random
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
+from uuid import UUID
 from wsgiref.util import setup_testing_defaults
 from wsgiref.validate import validator
 
@@ -16,6 +18,8 @@ from novasched.conf.settings import Settings
 from novasched.observe.page.app import Page
 from novasched.observe.page.hosts import CellView
 from novasched.observe.page.watch import Watch
+from novasched.observe.records.from_decision import record_of, rejections_of
+from novasched.observe.records.store import RecordWriter
 from novasched.scheduler.model.host import Aggregate, Host, capacity_of
 from novasched.scheduler.model.numa import HostCell, HostTopology, Pages
 from novasched.scheduler.model.usual_guests import (
@@ -25,7 +29,7 @@ from novasched.scheduler.model.usual_guests import (
 )
 from tests.lab.builders import a_flavor, a_host, a_request, a_uuid, numbered_uuids
 from tests.lab.counting_placement import CountingPlacement
-from tests.lab.decision_records import RecordedScheduler, write_records
+from tests.lab.decision_records import RecordedScheduler
 
 CELLS = ('north', 'south', 'west')
 ZONES = ('az1', 'az2', 'az3')
@@ -96,7 +100,8 @@ def cloud(count, seed=1):
 
 
 def decided(path, hosts, count, seed=2):
-    """Decide requests, and write the records of the decisions into a file.
+    """Decide requests, and write the records of the decisions into a file, with the
+    reasons against each host. The recorder would leave reasons out on a slow machine.
 
     :param count: number of requests.
     """
@@ -108,9 +113,12 @@ def decided(path, hosts, count, seed=2):
         clock=time.perf_counter,
     )
     random = Random(seed)
-    requests = [_request(number, random) for number in range(count)]
-    ticks = itertools.count(NOVEMBER, 37)
-    write_records(path, driver, requests, lambda: next(ticks))
+    with closing(RecordWriter(str(path), 1000, 10)) as writer:
+        for number in range(count):
+            decision = driver.ask(_request(number, random))
+            id_ = UUID(a_uuid(f'record-{number}')).hex
+            record = record_of(decision, id_, NOVEMBER + 37 * number)
+            writer.write(record, rejections_of(decision))
 
 
 def _request(number, random):

@@ -3,9 +3,11 @@
 at the time of the picture, so that a test notices an outdated picture."""
 
 import re
-import struct
-import zlib
+from io import BytesIO
 from pathlib import Path
+
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from novasched.observe.records import render
 from novasched.observe.records.store import RecordReader
@@ -57,23 +59,18 @@ def words(folder):
     return texts
 
 
-def with_words(png, text):
-    """A PNG image with a text.
+def save(png, text, path):
+    """Save a screenshot with the words of its page.
 
-    :param text: only ASCII characters.
+    :param png: the screenshot, in the format PNG.
     """
-    chunk = b'tEXtDescription\0' + text.encode('ascii')
-    length = struct.pack('>I', len(chunk) - 4)
-    checksum = struct.pack('>I', zlib.crc32(chunk))
-    # The last chunk, IEND, takes 12 bytes.
-    return png[:-12] + length + chunk + checksum + png[-12:]
+    info = PngInfo()
+    info.add_text('Description', text)
+    with Image.open(BytesIO(png)) as image:
+        image.save(path, pnginfo=info, optimize=True)
 
 
-def words_of(png):
-    """The text of a PNG image; empty without a text."""
-    _, found, rest = png.partition(b'tEXtDescription\0')
-    if not found:
-        return ''
-    before = png.index(b'tEXtDescription\0')
-    [length] = struct.unpack('>I', png[before - 4 : before])
-    return rest[: length - len(b'Description\0')].decode('ascii')
+def words_of(path):
+    """The words in a picture; None without words."""
+    with Image.open(path) as image:
+        return image.info.get('Description')

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.lab.browser import appear, browser, served
 from tests.lab.page_sample import a_site
-from tests.lab.pictures import FOLDER, PICTURES, placed, with_words, words
+from tests.lab.pictures import FOLDER, PICTURES, placed, save, words
 
 HOSTS = 5000
 REQUESTS = 40
@@ -30,9 +30,9 @@ def main(folder):
                 shot = driver.execute_cdp_cmd(
                     'Page.captureScreenshot', {'format': 'png'}
                 )
-                png = with_words(base64.b64decode(shot['data']), texts[name])
-                (folder / f'{name}.png').write_bytes(png)
-                print(folder / f'{name}.png')
+                picture = folder / f'{name}.png'
+                save(base64.b64decode(shot['data']), texts[name], picture)
+                print(picture)
 
 
 if __name__ == '__main__':

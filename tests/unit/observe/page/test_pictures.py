@@ -16,5 +16,4 @@ def words_of_today(tmp_path_factory):
 def test_a_picture_has_the_words_of_the_page(name, words_of_today):
     """A change of the words of the page makes its pictures outdated: ``tox -e pictures``
     makes them anew."""
-    picture = (FOLDER / f'{name}.png').read_bytes()
-    assert words_of(picture) == words_of_today[name]
+    assert words_of(FOLDER / f'{name}.png') == words_of_today[name]
