@@ -55,8 +55,8 @@ class Answer(Enum):
     """A conflict after a long time: a proxy may have sent the claims to a second
     Placement, after the first Placement had made the claims."""
     LOST = auto()
-    """No answer, or only to the last of several attempts: Placement may have made the
-    claims, or may make the claims later."""
+    """No answer, or no more than a refusal of the last of several attempts: Placement
+    may have made the claims, or may make the claims later."""
     FAILED = auto()
     """Placement has not made the claims, and would not make a claim of a second
     candidate either."""

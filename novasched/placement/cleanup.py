@@ -87,7 +87,7 @@ class AllocationDeleter:
     """Deletes the allocations of one claim.
 
     :ivar lost: instance UUID to the moment (monotonic seconds) until which Placement
-        may carry out a deletion without an answer.
+        may carry out a deletion: without an answer, or once more.
     """
 
     def __init__(self, api: PlacementApi, instances: Instances | None) -> None:

@@ -485,7 +485,7 @@ class Cycle:
         self.explanation.end_step(WEIGHERS, attempt)
         state = replace(state, hosts=ranking.hosts)
         # Candidates in the tree of a host are searched on demand, mostly for the best
-        # host alone. A search with too many steps finds no candidate.
+        # host alone. A search may be given up without a candidate.
         if state.candidates is not None and not state.candidates[state.hosts[0].uuid]:
             state = state.with_candidates_alone()
         return state, attempt

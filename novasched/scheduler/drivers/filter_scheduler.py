@@ -79,7 +79,7 @@ class FilterScheduler(Driver):
             if self.deps.recorder is not None:
                 self.deps.recorder(decision)
             # The traceback of the error refers to this frame. So this frame must not
-            # refer to the error: the cycle would keep the decision in memory.
+            # refer to the error: circular references keep the decision in memory.
             del outcome
         return decision.selections
 
