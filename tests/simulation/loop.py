@@ -33,7 +33,7 @@ numbers."""
 LOST_TURN_S = 0.005
 """The mean seconds of a lost turn: the switch interval of the interpreter."""
 
-EVENTS_PER_COLLECTION = 2_000
+EVENTS_PER_COLLECTION = 20_000
 """Events between two collections of garbage."""
 
 
