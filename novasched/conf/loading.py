@@ -33,7 +33,7 @@ Written = Mapping[str, Mapping[str, Sequence[str]]]
 _REFERENCE = re.compile(r'(?<![$\\])\$\{?\w')
 """The begin of a reference to another option, which oslo.config substitutes."""
 _BAD_VALUE = re.compile(
-    r'Value for option (\S+) from LocationInfo.* is not valid: (.*)', re.DOTALL
+    r'\AValue for option (\S+) from LocationInfo.* is not valid: (.*)', re.DOTALL
 )
 """The error of oslo.config about a value, with the place in the code of oslo.config."""
 _VARIABLE = re.compile(r'\AOS_(?=\w+\Z)\w+?__(\w+)')
@@ -198,7 +198,7 @@ def refusal(conf: cfg.ConfigOpts | None, error: Exception) -> str:
         error = _bad_reference(_written(conf))
     if isinstance(error, NovaschedError):
         return redact(str(error))
-    bad_value = _BAD_VALUE.fullmatch(str(error))
+    bad_value = _BAD_VALUE.match(str(error))
     if bad_value is not None:
         return hide(f'option {bad_value[1]}: {bad_value[2]}')
     return hide(error)
