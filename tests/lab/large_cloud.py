@@ -148,13 +148,24 @@ class LargeCloud(NovaCloud):
     """A cloud that only grows.
 
     :ivar providers: the resource providers of all hosts.
+    :ivar servers: the servers of the cloud by name.
     """
 
-    def __init__(self, directory, placement, **urls):
+    def __init__(self, directory, mariadb, rabbitmq, placement, cells):
         super().__init__(
-            NovaRelease.find(), directory, placement_url=placement.url, **urls
+            NovaRelease.find(),
+            directory,
+            amqp_url=rabbitmq.url,
+            database_url=mariadb.url,
+            placement_url=placement.url,
+            cells=cells,
         )
         self.placement_process = placement
+        self.servers = {
+            'Placement': placement,
+            'MariaDB': mariadb,
+            'RabbitMQ': rabbitmq,
+        }
         self.providers = Providers(placement.connection)
         self._aggregates = {}
         for name, metadata in METADATA.items():
@@ -243,14 +254,6 @@ def cloud(directory=None, cells=CELLS):
         placement_api.placement(
             mariadb.url, directory, '--log-level', 'INFO'
         ) as placement,
-        closing(
-            LargeCloud(
-                directory,
-                placement,
-                amqp_url=rabbitmq.url,
-                database_url=mariadb.url,
-                cells=cells,
-            )
-        ) as made,
+        closing(LargeCloud(directory, mariadb, rabbitmq, placement, cells)) as made,
     ):
         yield made

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measurements of both schedulers with their bounds, and the costs of a scheduler: its
-memory and its queries to databases."""
+memory, its processor time and its queries to databases."""
 
 import math
 from contextlib import contextmanager, suppress
@@ -174,6 +174,17 @@ def resident(leader):
     for process in (main, *main.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):  # the process has ended
             total += process.memory_full_info().pss
+    return total
+
+
+def processor_s(leader):
+    """The processor time of a process and its descendants, in seconds, with the
+    descendants that have ended."""
+    total = 0.0
+    main = psutil.Process(leader)
+    for process in (main, *main.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):  # its parent counts it from now on
+            total += sum(process.cpu_times()[:4])
     return total
 
 

@@ -193,11 +193,17 @@ class Scheduler:
         hosts = {host for [host], _ in answers}
         queries, claims = self.log.drain()
         self.bare.give_back(servers)
-        return Burst(times, len(hosts), len(queries), claims)
+        return Burst(times, len(hosts), queries, claims)
 
     def stream(self, clients, seconds, kinds=STREAMED):
+        """See :meth:`streaming`. The claims are deleted."""
+        with self.streaming(clients, seconds, kinds) as stream:
+            return stream
+
+    @contextmanager
+    def streaming(self, clients, seconds, kinds=STREAMED):
         """Let clients send requests for a number of seconds, one request of a client
-        after the other.
+        after the other. The claims stay until the end of the context.
 
         :param kinds: the requests of a client, in turn; by default four flavors.
         """
@@ -224,11 +230,11 @@ class Scheduler:
         lasted = time.perf_counter() - start
 
         queries, claims = self.log.drain()
-        self.bare.give_back([server for server, _ in servers])
         hosts = len({host for _, host in servers})
         times = [seconds for _, seconds in waits]
         kinds_asked = [kind for kind, _ in waits]
-        return Burst(times, hosts, len(queries), claims, lasted, kinds_asked)
+        yield Burst(times, hosts, queries, claims, lasted, kinds_asked)
+        self.bare.give_back([server for server, _ in servers])
 
     def _answered(self, arguments):
         """The hosts of new servers, and the time of the answer."""
@@ -268,7 +274,7 @@ class Burst:
 
     :ivar times: seconds of every request.
     :ivar hosts: the number of different hosts.
-    :ivar queries: the number of queries to Placement.
+    :ivar paths: the paths of the queries to Placement.
     :ivar claims: the statuses of the claims.
     :ivar lasted: seconds of a stream.
     :ivar kinds: the kind of every request of a stream, in the order of ``times``.
@@ -276,10 +282,15 @@ class Burst:
 
     times: Sequence[float]
     hosts: int
-    queries: int
+    paths: Sequence[str]
     claims: Sequence[int]
     lasted: float | None = None
     kinds: Sequence[Kind] = ()
+
+    @property
+    def queries(self):
+        """The number of queries to Placement."""
+        return len(self.paths)
 
     @property
     def pace(self):

@@ -463,16 +463,16 @@ def _joined(slices):
     times = []
     claims = []
     kinds = []
-    queries = 0
+    paths = []
     lasted = 0.0
     for part in slices:
         times += part.times
         claims += part.claims
         kinds += part.kinds
-        queries += part.queries
+        paths += part.paths
         lasted += part.lasted
     hosts = max(part.hosts for part in slices)
-    return Burst(times, hosts, queries, claims, lasted, kinds)
+    return Burst(times, hosts, paths, claims, lasted, kinds)
 
 
 def main(arguments=None):
