@@ -76,8 +76,9 @@ class RegroupedHosts:
         is_first = not self._version
         self._by_host = state.by_host
         self._version = version
+        # Aggregates may have changed just before the start, too.
+        self.settled_at = moment + AGGREGATES_LAG_S
         if is_first:
-            self.settled_at = moment
             return
 
         if changed is None:
@@ -95,7 +96,6 @@ class RegroupedHosts:
                 former |= regrouped[name].former
             regrouped[name] = _Regrouped(moment, former)
         self._by_name = regrouped
-        self.settled_at = moment + AGGREGATES_LAG_S
 
     def misplaced(
         self, hosts: Mapping[str, Host], request: Request, asked_at: float

@@ -52,7 +52,7 @@ from novasched.scheduler.model.candidate import Candidate, Candidates
 from novasched.scheduler.model.claim import PendingClaim
 from novasched.scheduler.model.host import Host, HostSnapshot, Selection
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.offered_hosts import OfferedHosts
+from novasched.scheduler.offered_hosts import OfferedHosts, check_up_to_date
 from novasched.scheduler.pipeline import Pipeline
 from novasched.scheduler.plugin import Data
 from novasched.scheduler.ports import (
@@ -249,7 +249,10 @@ class Cycle:
         self, request: Request, candidates: Candidates | None
     ) -> SchedulingState:
         """The state before the first instance is placed, with the hosts of the
-        candidates. A rebuild, which needs no candidates, considers every host."""
+        candidates. A rebuild, which needs no candidates, considers every host.
+
+        :raises StaleData: Placement may not offer the remembered candidates any more.
+        """
         deps = self.deps
         if candidates is None:
             # Requests with candidates have begun to read in :meth:`_ask_placement`.
@@ -263,8 +266,9 @@ class Cycle:
 
         if Data.USUAL_GUESTS in needs.data:
             request = replace(request, usual_guests=deps.hosts.usual_guests())
-        peers = self._claims.peers
-        hosts = deps.offered_hosts.of(candidates, snapshot, self.basis, peers)
+        if candidates is not None and candidates.is_remembered:
+            check_up_to_date(candidates, snapshot, request, self.basis.is_only_request)
+        hosts = deps.offered_hosts.of(candidates, snapshot, self._claims.peers)
 
         counts = self.explanation.counts or CandidateCounts(asked=False)
         counts = counts.with_hosts(candidates, snapshot, len(hosts))

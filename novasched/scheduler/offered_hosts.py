@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from novasched.scheduler.errors import StaleData
-from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.candidate import Candidates
 from novasched.scheduler.model.host import Host, HostSnapshot
+from novasched.scheduler.model.request import Request
 from novasched.scheduler.ports import Peers
 
 SIZES: Mapping[str, Callable[[Any], int]] = {
@@ -90,7 +90,6 @@ class OfferedHosts:
         self,
         candidates: Candidates | None,
         snapshot: HostSnapshot,
-        basis: Basis,
         peers: Peers | None,
     ) -> list[Host]:
         """The hosts of candidates in the order of Placement; all hosts if Placement was
@@ -98,15 +97,10 @@ class OfferedHosts:
 
         Hosts of equal weight are tried in this order. Each of several schedulers begins
         with a different host.
-
-        :raises StaleData: remembered candidates are out of date
-            (:func:`check_up_to_date`).
         """
         if candidates is None:
             hosts = [*snapshot.hosts.values()]
         elif candidates.asked_at is not None:
-            if candidates.is_remembered:
-                check_up_to_date(candidates, snapshot, basis.is_only_request)
             hosts = self._large_enough(candidates, snapshot)
         else:
             by_uuid = snapshot.hosts
@@ -138,20 +132,26 @@ class OfferedHosts:
 
 
 def check_up_to_date(
-    candidates: Candidates, snapshot: HostSnapshot, is_only_request: bool
+    candidates: Candidates,
+    snapshot: HostSnapshot,
+    request: Request,
+    is_only_request: bool,
 ) -> None:
-    """Check that Placement would still offer the remembered candidates.
+    """Check that Placement would still offer remembered candidates.
 
     :param is_only_request: no other request is being decided, so that the request may
         wait for Placement.
-    :raises StaleData: since the query, aggregates have changed or, for the only
-        request, a host without a candidate has become freer.
+    :raises StaleData: since the query, aggregates have changed, for a request that
+        needs or avoids aggregates; or, for the only request, a host without a candidate
+        has become freer.
     """
     asked_at = candidates.asked_at
-    if asked_at is None or not candidates.is_remembered:
+    if asked_at is None:
         return
 
-    if asked_at < snapshot.aggregates_settled:
+    destination = request.requested_destination
+    depends_on_aggregates = destination is not None and destination.names_aggregates
+    if depends_on_aggregates and asked_at < snapshot.aggregates_settled:
         raise StaleData('aggregates have changed')
     if is_only_request:
         for uuid, moment in snapshot.freed.items():

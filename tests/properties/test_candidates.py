@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from novasched.placement.candidates import AskedCandidates
 from novasched.placement.local_candidates import LocalCandidates, MatchedHosts
-from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.model.candidate import choose
 from novasched.scheduler.model.host import HostSnapshot, HostView
 from novasched.scheduler.offered_hosts import OfferedHosts
@@ -133,9 +132,7 @@ def test_offered_hosts_do_not_depend_on_earlier_requests(requests):
             if is_offered and uuid in known and is_large(known[uuid], amounts):
                 expected.append(known[uuid])
         snapshot = HostSnapshot(HostView(known))
-        hosts = offered_hosts.of(
-            remembered(uuids, fits, amounts), snapshot, FRESH, None
-        )
+        hosts = offered_hosts.of(remembered(uuids, fits, amounts), snapshot, None)
         assert hosts == expected
 
 

@@ -83,6 +83,11 @@ class Destination:
     forbidden_aggregates: frozenset[str] = frozenset()
     allow_cross_cell_move: bool = False
 
+    @property
+    def names_aggregates(self) -> bool:
+        """True if a host has to be in some aggregates, or outside of them."""
+        return bool(self.aggregates or self.forbidden_aggregates)
+
 
 @dataclass(frozen=True, slots=True)
 class RequestedNetwork:

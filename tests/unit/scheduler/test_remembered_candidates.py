@@ -13,6 +13,7 @@ from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.filters import Filter
 from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.model.basis import FRESH
+from novasched.scheduler.model.request import Destination
 from novasched.scheduler.scheduling_state import NOT_ENOUGH
 from novasched.scheduler.weighers.ram import RAMWeigher
 from tests.lab.builders import a_host, a_request, a_uuid
@@ -70,7 +71,17 @@ class NotA(Filter):
         return None
 
 
-def decide(remembered, slots, *, filters=(), vcpus=1, count=1, alone=True, **changes):
+def decide(
+    remembered,
+    slots,
+    *,
+    filters=(),
+    vcpus=1,
+    count=1,
+    destination=None,
+    alone=True,
+    **changes,
+):
     """The chosen hosts, the number of questions to Placement, and the decision."""
     placement = Forgetful(
         {a_uuid(name): slots[name] for name in slots}, remembered, vcpus
@@ -83,7 +94,8 @@ def decide(remembered, slots, *, filters=(), vcpus=1, count=1, alone=True, **cha
     driver.deps = replace(driver.deps, recorder=notebook)
     if not alone:
         driver._deciding.add(0)
-    chosen = driver.select_destinations(a_request(count=count))
+    request = a_request(count=count, requested_destination=destination)
+    chosen = driver.select_destinations(request)
     [decision] = notebook.decisions
     claimed = sorted(placement.hosts.values())
     assert claimed == sorted(row[0].compute_node_uuid for row in chosen)
@@ -92,6 +104,8 @@ def decide(remembered, slots, *, filters=(), vcpus=1, count=1, alone=True, **cha
 
 ROOM = {'a': 9, 'b': 9, 'c': 9}
 FREED = {A.uuid: SENT + 1}
+ZONE = frozenset(('zone',))
+REGROUPED = {'aggregates_settled': SENT + 1, 'alone': False}
 
 
 @pytest.mark.parametrize(
@@ -135,10 +149,26 @@ FREED = {A.uuid: SENT + 1}
         pytest.param(
             [B],
             ROOM,
-            {'aggregates_settled': SENT + 1, 'alone': False},
+            {**REGROUPED, 'destination': Destination(aggregates=(ZONE,))},
             'a',
             'aggregates have changed',
-            id='aggregates',
+            id='needed aggregates have changed',
+        ),
+        pytest.param(
+            [B],
+            ROOM,
+            {**REGROUPED, 'destination': Destination(forbidden_aggregates=ZONE)},
+            'a',
+            'aggregates have changed',
+            id='avoided aggregates have changed',
+        ),
+        pytest.param(
+            [B],
+            ROOM,
+            REGROUPED,
+            'b',
+            None,
+            id='aggregates of other requests have changed',
         ),
         pytest.param(
             [A], ROOM, {'filters': [NotA]}, 'b', NOT_ENOUGH, id='filters leave none'
