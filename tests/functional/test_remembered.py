@@ -305,7 +305,7 @@ def asks(cloud, client, proxy):
         (filled, ['two'], 1),
         (shrunk, ['two'], 1),
         (removed, ['two'], 1),
-        (grouped, ['one'], 1),
+        (grouped, ['one'], 0),  # the request depends on no aggregate
         (joined, ['three'], 1),
         (emptied, ['one'], 0),
     ],

@@ -294,10 +294,21 @@ def test_the_earlier_answer_serves_after_a_failed_query(site, failure, offered):
 
 
 def test_a_forgotten_answer_does_not_serve_after_a_failed_query(site):
+    is_offered = threading.Event()
+
+    def forget():
+        is_offered.wait(10)
+        site.answers.forget()
+
     site.text = OutcomeUnknown('slow')
-    site.meanwhile = site.answers.forget
+    site.meanwhile = forget
     site.clock.now += MAX_AGE_S / 2
-    assert site.offers(2) == ['abc', None]
+    offered = site.answers.offer(query.build_all(asking(), Settings()))
+    assert offered is not None
+    refresh = site.answers._refresh
+    is_offered.set()
+    refresh.ended.result(10)
+    assert site.offer() is None
 
 
 def test_no_request_waits_for_a_query_that_failed_before():
