@@ -241,7 +241,7 @@ def _limit(values, process, load):
 
 def measure(bench, hosts, chosen, report):
     """Add the rows of a number of hosts."""
-    computes = large_cloud(hosts, (), bench.cloud.cells)
+    computes = large_cloud(hosts, (), [*bench.cloud.cells])
     bench.tell(f'{hosts:,} hosts: filling the databases')
     bench.cloud.grow(computes, chosen.instances)
     commands = {THIS: []}
