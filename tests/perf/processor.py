@@ -37,8 +37,8 @@ THIS = 'this version'
 OTHER = 'beside'
 OURS = 'novasched'
 """The name of the scheduler among the processes."""
-PLACEMENT = 'Placement'
 MARIADB = 'MariaDB'
+PROCESSES = (OURS, 'Placement', MARIADB, 'RabbitMQ')
 NAMES = (THIS, OTHER)
 TURNS = 2
 """Turns of each version under each load."""
@@ -48,7 +48,8 @@ WARM_S = 0.5
 SETTLED_S = 10.0
 """Seconds without requests before the processor time of an idle scheduler counts."""
 IDLE_S = 60.0
-TO_BEFORE = 1.05
+TO_OTHER = 1.05
+"""Bound of the 95th percentile, relative to the other version."""
 MIB = 2**20
 
 
@@ -80,9 +81,9 @@ MEMORY_LIMITS = {50_000: 900.0}
 """The maximum resident memory in MiB, by number of hosts."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Figures:
-    """The figures of a version under a load.
+    """The figures of a version under a load; the sum of the figures of its turns.
 
     :ivar seconds: the processor time by process.
     :ivar questions: the processor time of Placement for the scheduler's questions.
@@ -92,8 +93,16 @@ class Figures:
 
     seconds: Counter[str] = field(default_factory=Counter)
     questions: float = 0.0
-    times: list[float] = field(default_factory=list)
+    times: Sequence[float] = ()
     lasted: float = 0.0
+
+    def __add__(self, turn):
+        return Figures(
+            self.seconds + turn.seconds,
+            self.questions + turn.questions,
+            [*self.times, *turn.times],
+            self.lasted + turn.lasted,
+        )
 
     def each(self, seconds):
         """Milliseconds a request."""
@@ -126,16 +135,17 @@ class Bench:
                 scheduler.stream(1, WARM_S, [kind])
             yield scheduler
 
-    def take_turn(self, scheduler, load, seconds, figures):
-        """Let clients send requests, and add to the figures."""
+    def turn(self, scheduler, load, seconds):
+        """The figures of a scheduler while clients send requests."""
         before = self._seconds(scheduler)
         with scheduler.streaming(load.clients, seconds, load.kinds) as stream:
-            after = self._seconds(scheduler)
-            figures.seconds.update({name: after[name] - before[name] for name in after})
-            figures.times += stream.times
-            figures.lasted += stream.lasted
-        for path, times in Counter(stream.paths).items():
-            figures.questions += times * self._cost(path)
+            # Before the claims are deleted, which takes time of Placement.
+            spent = self._seconds(scheduler) - before
+
+        questions = 0.0
+        for path, number in Counter(stream.paths).items():
+            questions += number * self._cost(path)
+        return Figures(spent, questions, stream.times, stream.lasted)
 
     def idle(self, scheduler):
         """The share of a core by process, in percent, while no request comes."""
@@ -160,7 +170,7 @@ class Bench:
         leaders = {OURS: scheduler.daemon.pid}
         for name, server in self.cloud.servers.items():
             leaders[name] = server.pid
-        return {name: processor_s(leader) for name, leader in leaders.items()}
+        return Counter({name: processor_s(pid) for name, pid in leaders.items()})
 
 
 class Report:
@@ -195,7 +205,7 @@ class Report:
 
     def of_load(self, hosts, load, by_version):
         """Add the rows of a load."""
-        for process in by_version[THIS].seconds:
+        for process in PROCESSES:
             values = {
                 version: figures.each(figures.seconds[process])
                 for version, figures in by_version.items()
@@ -216,8 +226,8 @@ class Report:
         paces = {version: figures.pace for version, figures in by_version.items()}
         bounds = []
         if OTHER in paces and load.faster is not None:
-            times = paces[THIS] / paces[OTHER]
-            bounds.append(Bound(times, '≥', load.faster, 'x beside'))
+            factor = paces[THIS] / paces[OTHER]
+            bounds.append(Bound(factor, '≥', load.faster, 'x beside'))
         self.add(hosts, load.title, 'requests/s', paces, *bounds)
 
         for share in (50, 95):
@@ -227,8 +237,8 @@ class Report:
             }
             bounds = []
             if OTHER in values and share == 95:
-                times = values[THIS] / values[OTHER]
-                bounds.append(Bound(times, '≤', TO_BEFORE, 'x beside'))
+                factor = values[THIS] / values[OTHER]
+                bounds.append(Bound(factor, '≤', TO_OTHER, 'x beside'))
             self.add(hosts, load.title, f'p{share}, ms', values, *bounds)
 
 
@@ -256,7 +266,7 @@ def measure(bench, hosts, chosen, report):
                 bench.tell(f'{load.title}: {version}')
                 with bench.serving(command) as scheduler:
                     seconds = chosen.seconds / TURNS
-                    bench.take_turn(scheduler, load, seconds, by_version[version])
+                    by_version[version] += bench.turn(scheduler, load, seconds)
                     memory[version] = resident(scheduler.daemon.pid) / MIB
         report.of_load(hosts, load, by_version)
     bounds = []
@@ -269,7 +279,7 @@ def measure(bench, hosts, chosen, report):
         bench.tell(f'idle: {version}')
         with bench.serving(command) as scheduler:
             shares[version] = bench.idle(scheduler)
-    for process in shares[THIS]:
+    for process in PROCESSES:
         values = {version: shares[version][process] for version in shares}
         bounds = []
         if process == OURS and hosts in IDLE_LIMITS:

@@ -294,6 +294,8 @@ def test_the_earlier_answer_serves_after_a_failed_query(site, failure, offered):
 
 
 def test_a_forgotten_answer_does_not_serve_after_a_failed_query(site):
+    """An answer that is forgotten during a refresh does not come back if the refresh
+    fails."""
     is_offered = threading.Event()
 
     def forget():
