@@ -186,21 +186,24 @@ class AnnouncedClaims:
             self._drop_choices_without_row(sender, numbers)
 
     def _drop_choices_without_row(self, sender: str, numbers: Collection[int]) -> None:
-        """Drop the claims of a peer that are CHOSEN, and have no row in its table.
-
-        A further claim without a row is over at the peer. Here the claim ends by the
-        rules of the ledger: a request in progress may have read the hosts before the
-        instance came.
+        """Drop the choices of a peer that have no row in its table.
 
         :param numbers: the numbers of the rows.
         """
-        for key, claim in list(self._of_peers.items()):
-            if key[0] != sender or key[1] in numbers:
-                continue
-            with self._ledger as ledger:
-                is_chosen = ledger.stage_of(claim) is Stage.CHOSEN
-            if is_chosen:
-                self._release(self._forget(key))
+        for key in list(self._of_peers):
+            if key[0] == sender and key[1] not in numbers:
+                self._drop_choice(key)
+
+    def _drop_choice(self, key: tuple[str, int]) -> None:
+        """Drop the claim of a peer if the claim is CHOSEN.
+
+        Any other claim ends by the rules of the ledger: a request in progress may have
+        read the hosts before the instance came.
+        """
+        with self._ledger as ledger:
+            is_chosen = ledger.stage_of(self._of_peers[key]) is Stage.CHOSEN
+        if is_chosen:
+            self._release(self._forget(key))
 
     def _apply_row(self, row: Row, memory: int, sender: str, now: float) -> None:
         """Apply a row to the claim with the same number.
@@ -253,16 +256,14 @@ class AnnouncedClaims:
             age = row.age
         return age > self._ledger.timeout
 
-    def drop_unclaimed(self, alive: Collection[str]) -> None:
-        """Drop the claims of dead peers, unless Placement has the claim. A dead peer
-        never claims in Placement.
+    def drop_choices_of_dead(self, alive: Collection[str]) -> None:
+        """Drop the choices of dead peers. A dead peer never claims in Placement.
 
         :param alive: the living peers.
         """
-        for (sender, _), claim in self._of_peers.items():
-            with self._ledger as ledger:
-                if sender not in alive and not ledger.is_claimed(claim):
-                    ledger.released(claim, self._ledger.clock())
+        for key in list(self._of_peers):
+            if key[0] not in alive:
+                self._drop_choice(key)
 
     def forget_ended(self) -> None:
         """Forget claims without an entry in the ledger."""
@@ -454,7 +455,7 @@ class PeerSchedulers:
                 self._claims.apply(sender, rows, is_table, now)
             case CleanUp(alive):
                 if alive is not None:
-                    self._claims.drop_unclaimed(alive)
+                    self._claims.drop_choices_of_dead(alive)
                 self._claims.forget_ended()
             case Refuse(sender, reason):
                 self._refusals.add(sender, reason, now)

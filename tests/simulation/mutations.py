@@ -210,7 +210,7 @@ MUTATIONS = (
     Mutation(
         'the choices of a dead scheduler stay',
         'rpc/peers.py',
-        '                    self._claims.drop_unclaimed(alive)',
+        '                    self._claims.drop_choices_of_dead(alive)',
         '                    pass',
     ),
     Mutation(
@@ -298,8 +298,8 @@ MUTATIONS = (
     Mutation(
         'the table of a peer ends claims that a request needs',
         'rpc/peers.py',
-        '            if is_chosen:\n',
-        '            if True:\n',
+        '        if is_chosen:\n',
+        '        if True:\n',
         rare='a request for many servers has to work for minutes while connections to '
         'the broker break, on hosts that are nearly full',
     ),

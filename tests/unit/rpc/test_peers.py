@@ -723,6 +723,34 @@ def test_a_silent_scheduler_loses_claims_not_yet_in_placement(is_silent):
     assert two.hears == expected
 
 
+def test_an_instance_of_a_dead_scheduler_counts_once_a_host_shows_it():
+    """The scheduler died before it told that Placement has the claims. Hosts of an
+    earlier reading lack the instances, and no request waits for room: nothing was
+    released."""
+    clock = ManualClock()
+    one = Scheduler('one')
+    two = Scheduler('two', clock)
+    with two.peers.receiving():
+        introduce(one, two)
+        one.add('shown')
+        one.add('over')
+        one.speak(two)
+        with two.claims.ledger as ledger:
+            for claim in list(ledger):
+                if claim.request.instance_uuid == a_uuid('over'):
+                    ledger.released(claim, clock.now - 1)
+                else:
+                    ledger.shown(claim, clock.now + 1, has_arrived=True)
+
+        before = clock.now
+        clock.now += PEER_TIMEOUT_S + 1
+        two.speak()
+
+    assert two.hears == {a_uuid('shown'): False}
+    with two.claims.ledger as ledger:
+        assert not ledger.was_released(before, except_for=())
+
+
 def test_peers_get_time_to_be_heard_again_after_a_reconnect():
     """After a reconnect, peers get time to be heard again."""
     clock = ManualClock()
