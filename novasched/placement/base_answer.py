@@ -10,7 +10,7 @@ amounts.
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -193,68 +193,87 @@ def _trees_of(
     answer: AllocationCandidates[AllocationRequest, HostSummary],
 ) -> tuple[Trees, list[HostSummary]]:
     """The trees of an answer, and the summary of each row."""
-    summaries = answer.provider_summaries
-    roots: dict[str, list[str]] = {}
-    for request in answer.allocation_requests:
-        roots_of_request = set()
-        for uuid in request.allocations:
-            if uuid not in summaries:
-                raise UnusableAnswer(f'{uuid} has no summary')
-            roots_of_request.add(summaries[uuid].root_provider_uuid)
-        if len(roots_of_request) != 1:
-            raise UnusableAnswer('hosts share providers')
-        roots.setdefault(roots_of_request.pop(), [])
-    for uuid, summary in summaries.items():
-        root = summary.root_provider_uuid
-        if root in roots and uuid != root:
-            roots[root].append(uuid)
-
-    # Many providers have the same traits, in a few orders. Texts of traits are numbered
-    # and decoded once.
-    numbers: dict[bytes, int] = {}
-    shapes: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
     uuids: list[str] = []
     rows: list[HostSummary] = []
     kinds: list[int] = []
     first_rows: list[int] = []
     shape_of: list[int] = []
-    for root, nested in roots.items():
-        first_rows.append(len(uuids))
-        members = [root, *nested]
-        position_of = {uuid: position for position, uuid in enumerate(members)}
-        parents = []
-        of_tree = []
-        for uuid in members:
-            summary = summaries[uuid]
-            rows.append(summary)
-            of_tree.append(numbers.setdefault(bytes(summary.traits), len(numbers)))
-            parents.append(position_of.get(summary.parent_provider_uuid or '', -1))
-        uuids += members
-        kinds += of_tree
-        shape = (tuple(parents), tuple(of_tree))
-        shape_of.append(shapes.setdefault(shape, len(shapes)))
 
-    traits = []
-    for text in numbers:
-        traits.append(frozenset(decode(text, list[str])))
-    if any(os_traits.MISC_SHARES_VIA_AGGREGATE in of_kind for of_kind in traits):
+    # Thousands of providers have a few different texts of traits, and their trees a few
+    # different shapes. Both are numbered here, and decoded and checked once below.
+    number_of_text: dict[bytes, int] = {}
+    number_of_shape: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+
+    for members in _providers_by_host(answer):
+        summaries = [answer.provider_summaries[uuid] for uuid in members]
+        of_tree = []
+        for summary in summaries:
+            text = bytes(summary.traits)
+            of_tree.append(number_of_text.setdefault(text, len(number_of_text)))
+        shape = (_parents(members, summaries), tuple(of_tree))
+
+        first_rows.append(len(rows))
+        shape_of.append(number_of_shape.setdefault(shape, len(number_of_shape)))
+        uuids += members
+        rows += summaries
+        kinds += of_tree
+
+    traits = [frozenset(decode(text, list[str])) for text in number_of_text]
+    if any(os_traits.MISC_SHARES_VIA_AGGREGATE in names for names in traits):
         raise UnusableAnswer('hosts share providers')
-    tree_shapes = []
-    for parents_of_shape, kinds_of_shape in shapes:
-        of_shape = tuple(traits[kind] for kind in kinds_of_shape)
-        shape_of_trees = TreeShape(parents_of_shape, of_shape)
-        if not shape_of_trees.is_tree:
-            raise UnusableAnswer('the providers of a host are no tree')
-        tree_shapes.append(shape_of_trees)
+
+    shapes = []
+    for parents, kinds_of_tree in number_of_shape:
+        shapes.append(TreeShape(parents, tuple(traits[kind] for kind in kinds_of_tree)))
+    if not all(shape.is_tree for shape in shapes):
+        raise UnusableAnswer('the providers of a host are no tree')
+
     trees = Trees(
         uuids,
         np.array(first_rows, np.intp),
-        tree_shapes,
+        shapes,
         np.array(shape_of, np.intp),
         traits,
         np.array(kinds, np.intp),
     )
     return trees, rows
+
+
+def _providers_by_host(
+    answer: AllocationCandidates[AllocationRequest, HostSummary],
+) -> Iterable[Sequence[str]]:
+    """For each host, the UUIDs of its providers, the compute node first. The hosts are
+    in Placement's order."""
+    summaries = answer.provider_summaries
+    members: dict[str, list[str]] = {}
+    for request in answer.allocation_requests:
+        if not summaries.keys() >= request.allocations.keys():
+            raise UnusableAnswer('a provider has no summary')
+        roots = {summaries[uuid].root_provider_uuid for uuid in request.allocations}
+        if len(roots) != 1:
+            raise UnusableAnswer('hosts share providers')
+
+        [root] = roots
+        if root not in summaries:
+            raise UnusableAnswer('a compute node has no summary')
+        members[root] = [root]
+
+    # A tree has further providers, which the allocation request does not use.
+    for uuid, summary in summaries.items():
+        root = summary.root_provider_uuid
+        if root in members and uuid != root:
+            members[root].append(uuid)
+    return members.values()
+
+
+def _parents(
+    members: Sequence[str], summaries: Sequence[HostSummary]
+) -> tuple[int, ...]:
+    """The positions of the parents of the providers of a tree; -1 for the root."""
+    position_of = {uuid: position for position, uuid in enumerate(members)}
+    return tuple(
+        position_of.get(summary.parent_provider_uuid or '', -1) for summary in summaries
+    )
 
 
 @lru_cache(MAX_QUERIES)

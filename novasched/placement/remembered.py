@@ -287,37 +287,16 @@ class RememberedAnswers:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def offer(self, queries: Sequence[Query]) -> LocalCandidates | None:
-        """Candidates for the queries of a request; None if Placement is to be asked.
-
-        If the request lacks a single answer, and a refresh is asking for the answer,
-        wait for the refresh: an answer to the query of the request would come no
-        sooner, and all waiting requests share the answer. Do not wait for a query with
-        an earlier failure.
-        """
+        """Candidates for the queries of a request; None if Placement is to be asked."""
         local = [query.local for query in queries if query.local is not None]
         if self._queries.max_age == 0 or len(local) < len(queries):
             return None
         if any(query.is_for_one_host for query in local):
             return None
 
-        now = self._clock()
-        with self._lock:
-            bases = [self._queries.need(query.base, now) for query in local]
-            self._begin_refresh(now)
-            stale = {base for base in bases if self._queries.is_stale(base, now)}
-            refresh = self._refresh
-        if stale:
-            if refresh is None or refresh.query.failures or stale != {refresh.query}:
-                return None
-            refresh.ended.result()
-            now = self._clock()
-
-        with self._lock:
-            if any(self._queries.is_stale(base, now) for base in bases):
-                return None
-            answers = [base.answer for base in bases if base.answer is not None]
-            for answer in answers:
-                answer.subtract(self._taken)
+        answers = self._answers([query.base for query in local])
+        if answers is None:
+            return None
 
         matches = []
         for answer, query in zip(answers, local, strict=True):
@@ -328,11 +307,42 @@ class RememberedAnswers:
             if matched is None:
                 return None
             matches.append(matched)
+
         asked_at = min(answer.asked_at for answer in answers)
-        candidates = LocalCandidates(matches, asked_at, now - asked_at)
+        candidates = LocalCandidates(matches, asked_at, self._clock() - asked_at)
         if candidates.count == 0:
             return None
         return candidates
+
+    def _answers(self, bases: Sequence[Query]) -> Sequence[RememberedAnswer] | None:
+        """The answers to base queries, less the pending claims; None if an answer is
+        missing or too old.
+
+        If a single answer is, and a refresh is asking for the answer, wait for the
+        refresh: an answer to the query of the request would come no sooner, and all
+        waiting requests share the answer. Do not wait for a query with an earlier
+        failure.
+        """
+        now = self._clock()
+        with self._lock:
+            queries = [self._queries.need(base, now) for base in bases]
+            self._begin_refresh(now)
+            stale = {query for query in queries if self._queries.is_stale(query, now)}
+            refresh = self._refresh
+
+        if stale:
+            if refresh is None or refresh.query.failures or stale != {refresh.query}:
+                return None
+            refresh.ended.result()
+
+        now = self._clock()
+        with self._lock:
+            if any(self._queries.is_stale(query, now) for query in queries):
+                return None
+            answers = [query.answer for query in queries if query.answer is not None]
+            for answer in answers:
+                answer.subtract(self._taken)
+        return answers
 
     def keep(self, base: Query, answer: BaseAnswer) -> None:
         """Remember the answer to a base query that a request has asked."""

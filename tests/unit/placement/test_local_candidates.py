@@ -229,6 +229,16 @@ def test_an_answer_with_invalid_amounts_or_parents_is_unusable(providers):
         BaseAnswer(json.dumps(text).encode(), ASKED_AT)
 
 
+@pytest.mark.parametrize('missing', ['card', 'host'])
+def test_an_answer_without_the_summary_of_a_provider_is_unusable(missing):
+    text = json.loads(answer_text([Provider('host', {}), Provider('card', {}, 'host')]))
+    [request] = text['allocation_requests']
+    request['allocations'] = {'card': {'resources': {}}}
+    del text['provider_summaries'][missing]
+    with pytest.raises(UnusableAnswer, match='no summary'):
+        BaseAnswer(json.dumps(text).encode(), ASKED_AT)
+
+
 def test_a_forbidden_custom_trait_of_no_provider_is_unknown():
     """Placement may not know a custom trait that no provider has."""
     answer = an_answer(TWO_HOSTS)
