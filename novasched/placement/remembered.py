@@ -71,20 +71,17 @@ class RememberedAnswer:
     """An answer to a base query, less the amounts of pending claims.
 
     :ivar answer: the answer.
+    :ivar asked_at: when Placement was asked (monotonic seconds).
     """
 
     def __init__(self, answer: BaseAnswer) -> None:
         self.answer = answer
+        self.asked_at = answer.asked_at
         # The capacity of the answer, less claims up to a change number.
         self._left: Mapping[str, Column] = answer.capacity_left
         self._change: int | None = None
         self._changes = UNVERSIONED.with_step(())
         self._refused = np.zeros(len(answer.trees.host_uuids), bool)
-
-    @property
-    def asked_at(self) -> float:
-        """When Placement was asked (monotonic seconds)."""
-        return self.answer.asked_at
 
     @property
     def hosts(self) -> int:
@@ -226,7 +223,7 @@ class _BaseQueries:
         """The query to refresh now. Among the queries that are needed often and have
         answers of half the maximum age, the query with the oldest answer."""
         due = []
-        for query in self:
+        for query in self._queries.values():
             max_age = self.max_age_of(query.answer)
             is_needed = query.is_needed_often and now - query.needed_at < max_age
             is_old = now - query.asked_at >= max_age / 2
