@@ -43,7 +43,7 @@ STAGES = {
     (Stage.CLAIMED, 'claimed'): Stage.CLAIMED,
     (Stage.CLAIMED, 'shown'): Stage.SHOWN,
     (Stage.CLAIMED, 'late'): Stage.SHOWN,
-    (Stage.CLAIMED, 'superseded'): OVER,
+    (Stage.CLAIMED, 'superseded'): Stage.SHOWN,
     (Stage.CLAIMED, 'released'): Stage.RELEASED,
     (Stage.SHOWN, 'claimed'): Stage.SHOWN,
     (Stage.SHOWN, 'shown'): Stage.SHOWN,
@@ -167,13 +167,15 @@ class Walk(RuleBasedStateMachine):
         for other in self.there:
             if other.instance != story.instance or other.claim in answered:
                 continue
-            earlier = other
+            earlier, later = other, story
             if other.claim.since > claim.since:
-                earlier = story
+                earlier, later = story, other
                 if other.claimed_at == math.inf:
                     continue
-            if earlier.is_there and earlier.stage is not Stage.SHOWN:
+            if earlier.stage in (Stage.CHOSEN, Stage.CLAIMED):
                 earlier.happens('superseded')
+                # Readings since the choice of the later claim show the move.
+                earlier.shown_at = later.claim.since
 
     @rule(claim=claims, age=st.sampled_from([0, 1, 7]), is_there=st.booleans())
     def show(self, claim, age, is_there):

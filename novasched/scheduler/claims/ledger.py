@@ -3,14 +3,16 @@
 
 ::
 
-              claimed           shown, or late          expired
-    CHOSEN ------------> CLAIMED -------------> SHOWN ----------> OVER
-       |                    |                                       ^
-       |    shown           |   superseded                          |
-       +--> SHOWN           +---------------------------------------+
-       |                    |
-       |    released        |   released
-       +----------> RELEASED <
+                          shown, late,
+              claimed     or superseded        expired
+    CHOSEN ---------> CLAIMED ---------> SHOWN --------> OVER
+       |                 |                 ^               ^
+       |     shown       |                 |               |
+       +-----------------)-----------------+               |
+       |     superseded  |                                 |
+       +-----------------)---------------------------------+
+       |     released    |     released
+       +-------------> RELEASED <
 
 CHOSEN
     A host is chosen for the instance. Placement may refuse the claim yet.
@@ -20,11 +22,12 @@ CLAIMED
 SHOWN
     The databases show the instance on its host, or show that the instance will never
     arrive. A claim that the databases do not show becomes SHOWN some time after the
-    answer, too. The claim still counts beside snapshots from before. A database may lag
+    answer, too, and once a later request has placed the instance elsewhere. The claim
+    still counts beside snapshots from before. A database may lag
     behind and hide the instance again: the claim counts beside such a snapshot as well.
 OVER
     No snapshot needs the claim any more: all tries in progress have read their hosts
-    later, or a later request has placed the instance elsewhere.
+    later, or a later request has placed the instance before this claim was made.
 RELEASED
     The claim was not made after all, or was undone.
 
@@ -199,8 +202,8 @@ class ClaimsLedger:
         """Note the claims in the answer to a request.
 
         An instance goes to one host at a time. So earlier claims of the same instances
-        are OVER now, unless hosts show the instance. A claim of another scheduler is
-        OVER as well if the announcement arrives after the answer to a later claim.
+        are superseded now. A claim of another scheduler is superseded as well if the
+        announcement arrives after the answer to a later claim.
 
         Earlier claims stay until the answer, since the request may still be refused.
         Then the rows of the instances tell whether earlier claims count.
@@ -226,9 +229,9 @@ class ClaimsLedger:
                 if other is claim or other in claims:
                     continue
                 if other.since <= claim.since:
-                    self._supersede(other)
+                    self._supersede(other, claim.since)
                 elif self.is_claimed(other):
-                    self._supersede(claim)
+                    self._supersede(claim, other.since)
 
     def shown(
         self, claim: PendingClaim, read_at: float, has_arrived: bool = False
@@ -445,14 +448,20 @@ class ClaimsLedger:
         self._changes.append(Change(entry, added))
         self.number += 1
 
-    def _supersede(self, claim: PendingClaim) -> None:
-        """End a claim after a later request has placed the instance.
+    def _supersede(self, claim: PendingClaim, moment: float) -> None:
+        """Note that a later request has placed the instance of a claim.
 
-        A SHOWN claim stays: the instance is on the host until the move has ended, and
-        tries in progress may have read the host before the instance arrived.
+        nova moves an instance after its arrival, and builds an instance anew after a
+        failure. So a reading from after the later request shows either. Tries in
+        progress may have read the host before the instance arrived.
+
+        :param moment: when the later request has chosen a host.
         """
-        if self.stage_of(claim) is not Stage.SHOWN:
+        stage = self.stage_of(claim)
+        if stage is Stage.CHOSEN:
             self._remove(claim)
+        elif stage is Stage.CLAIMED:
+            self.shown(claim, moment)
 
     def _remove(self, claim: PendingClaim) -> bool:
         """Remove a claim. False if the ledger does not have the claim."""

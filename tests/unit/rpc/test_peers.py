@@ -202,7 +202,7 @@ def test_a_claim_counts_in_a_peer_until_the_release(pair):
     one.claims.release(gone)
     one.speak(two)
     assert two.hears == {a_uuid('moves'): True}
-    assert before not in two.claims.ledger.all()
+    assert two.left(OTHER).num_instances == OTHER.num_instances
     assert two.claims.count() == 0, 'only its own count'
     assert one.hears == {}
 

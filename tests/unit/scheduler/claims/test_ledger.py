@@ -28,9 +28,25 @@ def test_a_shown_claim_counts_in_earlier_reads_after_a_move():
     assert ledger.counting_at(B.uuid, 0.5) == (moved,)
 
 
-def test_a_late_announcement_of_an_earlier_claim_does_not_count():
-    """Another scheduler's claim does not count if hosts show a later claim of the same
-    instance."""
+def test_a_claimed_instance_counts_in_earlier_reads_after_a_move():
+    """A request has read a host before an instance came, and no reading has shown the
+    instance before a later request has moved the instance."""
+    ledger = ClaimsLedger(60.0)
+    ledger.begin_try(0.0)
+    there = claim_on(A, 1.0)
+    moved = claim_on(B, 3.0)
+    ledger.chosen(there)
+    ledger.claimed([there], 1.5)
+    ledger.chosen(moved)
+    ledger.claimed([moved], 3.5)
+
+    assert ledger.counting_at(A.uuid, 0.5) == (there,)
+    assert ledger.counting_at(A.uuid, 3.0) == ()
+
+
+def test_a_late_announcement_of_an_earlier_claim_counts_in_earlier_reads():
+    """Hosts show a later claim of the same instance when another scheduler tells of its
+    claim."""
     ledger = ClaimsLedger(60.0)
     later = claim_on(B, 3.0)
     ledger.chosen(later)
@@ -40,4 +56,5 @@ def test_a_late_announcement_of_an_earlier_claim_does_not_count():
     ledger.chosen(earlier)
     ledger.claimed([earlier], 1.5)
 
-    assert ledger.on_host(A.uuid) == ()
+    assert ledger.counting_at(A.uuid, 2.5) == (earlier,)
+    assert ledger.counting_at(A.uuid, 3.0) == ()
