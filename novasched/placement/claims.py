@@ -119,7 +119,7 @@ class Claims:
             # requests.
             if written.is_separated:
                 written = self._write_separately(claims, str(written.error))
-            if written.made and self._deleter.lost:
+            if written.made and (self._deleter.lost or claims[0].moves):
                 written = self._renew_where_deleted(written.made)
         finally:
             for claim in written.lost:
@@ -383,12 +383,17 @@ class Claims:
         Placement may carry out such a deletion even now: new allocations of a consumer
         begin with the generation in the deletion. So claims for these instances are
         written once more, and get the next generation.
+
+        The deletion may be another scheduler's, of which this scheduler does not know.
+        Then the instance was in a cell before, and has no allocations: its build has
+        failed. A shelved instance is the same.
         """
         self._deleter.forget_old_losses()
         renewed = []
         try:
             for claim in claims:
-                if claim.uuid in self._deleter.lost:
+                has_none = claim.moves and claim.before is None
+                if has_none or claim.uuid in self._deleter.lost:
                     claim = self._renewed(claim)
                 renewed.append(claim)
         except PlacementUnavailable as error:

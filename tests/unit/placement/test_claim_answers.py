@@ -78,21 +78,21 @@ other, after -, after -, twice -    PUT GET PUT GET           watched
 """The PUT of a new instance."""
 
 PUT_OF_A_MOVE = """
-after -                             GET PUT                   made
+after -                             GET PUT GET PUT           made
 before 500                          GET                       unavailable
 before timeout                      GET                       unavailable
 before 401                          GET                       unauthorized
-after -, before contended           GET PUT PUT               made
+after -, before contended           GET PUT PUT GET PUT       made
 after -, 4 x before contended       GET PUT PUT PUT PUT       refused
 after -, before 400                 GET PUT                   refused
 after -, before full                GET PUT                   refused
 after -, before 404                 GET PUT                   unavailable
 after -, before 500                 GET PUT GET               lost
 after -, late 500                   GET PUT GET               lost
-after -, after 500                  GET PUT GET               watched
-after -, after 503                  GET PUT PUT GET           watched
-after -, before 503                 GET PUT PUT               watched
-after -, twice -                    GET PUT GET               watched
+after -, after 500                  GET PUT GET GET PUT       watched
+after -, after 503                  GET PUT PUT GET GET PUT   watched
+after -, before 503                 GET PUT PUT GET PUT       watched
+after -, twice -                    GET PUT GET GET PUT       watched
 after -, twice -, before 500        GET PUT GET               lost
 after -, before reset, before full  GET PUT PUT GET           lost
 other, after -                      GET PUT                   made
@@ -101,7 +101,8 @@ other, after -, late 500            GET PUT GET               lost
 other, after -, after 500           GET PUT GET               watched
 other, after -, twice -             GET PUT GET               watched
 """
-"""The PUT of an instance that is in a cell: its allocations are read before."""
+"""The PUT of an instance that is in a cell: its allocations are read before. An
+instance without allocations is written once more."""
 
 POST_OF_A_REQUEST = """
 after -                             POST                      made

@@ -264,16 +264,18 @@ KINDS = {
 """The instance before each, and its task meanwhile."""
 
 
-@pytest.mark.parametrize('before', [{}, holds(OLD)], ids=['unshelve', 'evacuation'])
-def test_a_move_reads_the_allocations_and_writes_the_claim_once(
-    placement, claims, before
-):
-    """The allocations of the instance are read, kept, and written once, with their
-    generation."""
+@pytest.mark.parametrize(
+    ('before', 'asked'),
+    [({}, [GET, PUT, GET, PUT]), (holds(OLD), [GET, PUT])],
+    ids=['unshelve', 'evacuation'],
+)
+def test_a_move_reads_the_allocations_and_keeps_them(placement, claims, before, asked):
+    """The allocations of the instance are written with their generation. An instance
+    without allocations is written once more, for the next generation."""
     if before:
         placement.held['server'] = [5, before]
     assert claims.allocate([moving()])
-    assert placement.asked == [GET, PUT]
+    assert placement.asked == asked
     assert placement.resources() == {'server': before | holds(ONE)}
 
 
@@ -529,6 +531,22 @@ def test_a_late_deletion_does_not_remove_the_next_claim(placement, second):
     claims.delete(again)
     claims.cleanup.close(10)
     assert placement.resources() == {}
+
+
+@pytest.mark.usefixtures('no_cleanup_thread')
+def test_a_late_deletion_does_not_remove_the_claim_of_another_scheduler(placement):
+    """The deletion is carried out after the build has failed, and after another
+    scheduler has placed the server again."""
+    nova = Nova({'server': InstanceState(building=True)})
+    claims = claims_of(placement, nova)
+    other = claims_of(placement, nova)
+    [made] = claims.allocate([claim()])
+    placement.faults += [None, 'late 500']
+    claims.delete(made)
+    del placement.held['server']
+    assert other.allocate([moving(provider=TWO)])
+    placement.catch_up()
+    assert placement.resources() == {'server': holds(TWO)}
 
 
 @pytest.mark.usefixtures('no_cleanup_thread')
