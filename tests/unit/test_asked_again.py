@@ -5,6 +5,9 @@ Examples are a repeated live migration, a resize after a revert, and a build who
 message is delivered twice.
 """
 
+import time
+from dataclasses import replace
+
 import pytest
 
 from novasched.scheduler.errors import NoValidHost
@@ -12,6 +15,7 @@ from novasched.scheduler.filters.affinity import ServerGroupAntiAffinityFilter
 from novasched.scheduler.filters.num_instances import NumInstancesFilter
 from novasched.scheduler.filters.numa_topology import NUMATopologyFilter
 from novasched.scheduler.filters.pci_passthrough import PciPassthroughFilter
+from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.model.numa import HostTopology
 from novasched.scheduler.model.pci import PciRequest, Pool
 from tests.lab.builders import a_group, a_host, a_uuid
@@ -36,13 +40,20 @@ KINDS = {
 instance."""
 
 
+class ReadHosts(MemoryHosts):
+    """Hosts that are read at the moment of a request."""
+
+    def read(self, *arguments, **options):
+        return replace(super().read(*arguments, **options), read_at=time.monotonic())
+
+
 class Cloud:
     """A scheduler, and silent hosts with room for a single instance."""
 
     def __init__(self, names, **options):
         pools = (Pool('p', 'v', 1),)
         hosts = [a_host(name, numa=lambda: CELLS, pci=lambda: pools) for name in names]
-        self.driver = a_driver(hosts, *FILTERS, **options)
+        self.driver = a_driver(ReadHosts(hosts), *FILTERS, **options)
         self.pending_claims = self.driver.pending_claims
 
     def ask(self, *names, **fields):
