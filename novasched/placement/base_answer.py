@@ -247,15 +247,16 @@ def _providers_by_host(
     summaries = answer.provider_summaries
     members: dict[str, list[str]] = {}
     for request in answer.allocation_requests:
-        if not summaries.keys() >= request.allocations.keys():
-            raise UnusableAnswer('a provider has no summary')
+        for uuid in request.allocations:
+            if uuid not in summaries:
+                raise UnusableAnswer(f'{uuid} has no summary')
         roots = {summaries[uuid].root_provider_uuid for uuid in request.allocations}
         if len(roots) != 1:
             raise UnusableAnswer('hosts share providers')
 
         [root] = roots
         if root not in summaries:
-            raise UnusableAnswer('a compute node has no summary')
+            raise UnusableAnswer(f'{root} has no summary')
         members[root] = [root]
 
     # A tree has further providers, which the allocation request does not use.

@@ -384,9 +384,10 @@ class Claims:
         begin with the generation in the deletion. So claims for these instances are
         written once more, and get the next generation.
 
-        The deletion may be another scheduler's, of which this scheduler does not know.
-        Then the instance was in a cell before, and has no allocations: its build has
-        failed. A shelved instance is the same.
+        This scheduler does not know the deletions of other schedulers. After such a
+        deletion and a failed build, the instance is in a cell and has no allocations,
+        like a shelved instance. So the claims for all such instances are written once
+        more.
         """
         self._deleter.forget_old_losses()
         renewed = []

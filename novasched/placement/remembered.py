@@ -315,10 +315,10 @@ class RememberedAnswers:
         """The answers to base queries, less the pending claims; None if an answer is
         missing or too old.
 
-        If a single answer is, and a refresh is asking for the answer, wait for the
-        refresh: an answer to the query of the request would come no sooner, and all
-        waiting requests share the answer. Do not wait for a query with an earlier
-        failure.
+        If a single answer is missing or too old, and a refresh is asking for the
+        answer, wait for the refresh: an answer to the query of the request would come
+        no sooner, and all waiting requests share the answer. Do not wait for a query
+        with an earlier failure.
         """
         now = self._clock()
         with self._lock:

@@ -23,11 +23,12 @@ SHOWN
     The databases show the instance on its host, or show that the instance will never
     arrive. A claim that the databases do not show becomes SHOWN some time after the
     answer, too, and once a later request has placed the instance elsewhere. The claim
-    still counts beside snapshots from before. A database may lag
-    behind and hide the instance again: the claim counts beside such a snapshot as well.
+    still counts beside snapshots from before. A database may lag behind and hide the
+    instance again: the claim counts beside such a snapshot as well.
 OVER
     No snapshot needs the claim any more: all tries in progress have read their hosts
-    later, or a later request has placed the instance before this claim was made.
+    later. A claim that is still CHOSEN is OVER as well once a later request has placed
+    the instance.
 RELEASED
     The claim was not made after all, or was undone.
 
