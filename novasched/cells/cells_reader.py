@@ -156,7 +156,7 @@ class CellsReader:
         for answer in refreshes.values():
             self._pending_claims.note_shown(answer.instances, began)
         self._count_rows(refreshes.values())
-        self.regrouped.update(aggregates, began)
+        self.regrouped.update(aggregates, began, not self._aggregates.failing)
         version = self._minimum_version(refreshes.values())
         return self._builder.build(
             refreshes, aggregates, began, self.regrouped.settled_at, version

@@ -62,11 +62,17 @@ class RegroupedHosts:
         self._by_host: AggregatesByHost = {}
         self._version = 0
 
-    def update(self, state: AggregateState, moment: float) -> None:
+    def update(
+        self, state: AggregateState, moment: float, is_current: bool = True
+    ) -> None:
         """Note the changes since the last state.
 
         :param moment: when the state was read, in monotonic seconds.
+        :param is_current: False if the database did not answer, so that the state is an
+            earlier one: there may be a change that only Placement tells.
         """
+        if not is_current:
+            self.settled_at = moment + AGGREGATES_LAG_S
         version = state.changes.version
         if version == self._version:
             return

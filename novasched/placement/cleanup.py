@@ -33,7 +33,11 @@ from typing import Protocol
 
 from novasched.concurrency import backoff
 from novasched.placement.allocations import Claim, held_by
-from novasched.placement.api import OutcomeUnknown, PlacementApi
+from novasched.placement.api import (
+    READ_MICROVERSION,
+    OutcomeUnknown,
+    PlacementApi,
+)
 from novasched.placement.claim_protocol import PROXY_PATIENCE_S
 from novasched.placement.cleanup_task import (
     CLEANUP_LIMIT_S,
@@ -41,9 +45,10 @@ from novasched.placement.cleanup_task import (
     CleanupTask,
     Doubt,
     TaskEnd,
+    are_hosts_known,
     doubt_about,
 )
-from novasched.placement.wire import ConsumerAllocations
+from novasched.placement.wire import ConsumerAllocations, ResourceProviders
 from novasched.scheduler.errors import DatabaseUnavailable, PlacementUnavailable
 from novasched.scheduler.model.instance import MAX_READ_LAG_S, InstanceState
 from novasched.scheduler.model.request import REQUEST_LIMIT_S
@@ -190,7 +195,24 @@ class AllocationDeleter:
             state = self._instances.find(claim.uuid, [*claim.candidate.allocations])
         except DatabaseUnavailable as error:
             return Doubt(str(error), is_part, may_pass=True)
-        return doubt_about(claim, state, requested, is_part, is_new)
+
+        is_one_tree = False
+        if is_part and state is not None and not are_hosts_known(claim, state, False):
+            is_one_tree = self._is_one_tree(claim)
+        return doubt_about(claim, state, requested, is_part, is_new, is_one_tree)
+
+    def _is_one_tree(self, claim: Claim) -> bool:
+        """True if all providers of a claim are in one tree.
+
+        :raises PlacementUnavailable: Placement does not answer.
+        """
+        providers = claim.candidate.allocations.keys()
+        path = f'/resource_providers?in_tree={next(iter(providers))}'
+        answer = self._api.send(
+            'GET', path, claim.trace_id, microversion=READ_MICROVERSION, retry_s=0
+        )
+        tree = answer.decode(ResourceProviders).resource_providers
+        return providers <= {provider.uuid for provider in tree}
 
 
 class AllocationCleanup:

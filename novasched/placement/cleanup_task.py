@@ -168,6 +168,7 @@ def doubt_about(
     requested: bool,
     is_part: bool = False,
     is_new: bool = False,
+    is_one_tree: bool = False,
 ) -> Doubt | None:
     """The reason to believe that another request may own allocations equal to a claim;
     None if no request owns the allocations.
@@ -179,6 +180,8 @@ def doubt_about(
     :param is_part: the instance has further allocations. Then no request owns the claim
         only if the instance is at rest, on a host without a provider of the claim.
     :param is_new: the state may be older than the allocations.
+    :param is_one_tree: all providers of the claim are in one tree, as a compute node
+        and its devices.
     """
     if state is None:
         # An instance that moves, or has further allocations, must have a row: without
@@ -190,7 +193,7 @@ def doubt_about(
         return None
 
     # Doubts because of the instance come first, and doubts because of the reading last.
-    if why := _why_in_doubt(claim, state, requested, is_part):
+    if why := _why_in_doubt(claim, state, requested, is_part, is_one_tree):
         is_there = state.host in state.hosts
         is_at_work = state.building or state.task is not None
         return Doubt(why, is_part, is_there, may_pass=is_at_work)
@@ -201,8 +204,20 @@ def doubt_about(
     return None
 
 
+def are_hosts_known(claim: Claim, state: InstanceState, is_one_tree: bool) -> bool:
+    """True if all providers of a claim are on hosts of the state. A provider that is no
+    compute node may be a device there, or be shared with the host of the instance."""
+    if len(state.hosts) >= len(claim.candidate.allocations):
+        return True
+    return is_one_tree and bool(state.hosts)
+
+
 def _why_in_doubt(
-    claim: Claim, state: InstanceState, requested: bool, is_part: bool
+    claim: Claim,
+    state: InstanceState,
+    requested: bool,
+    is_part: bool,
+    is_one_tree: bool,
 ) -> str | None:
     """See :func:`doubt_about`."""
     # The instance is on a host of the claim.
@@ -217,8 +232,9 @@ def _why_in_doubt(
         return 'it was evacuated from the host of the claim, which is not back yet'
 
     # The amounts may belong to the allocations of the instance itself.
-    are_hosts_known = len(state.hosts) >= len(claim.candidate.allocations)
-    if is_part and (state.host is None or not are_hosts_known):
+    if is_part and (
+        state.host is None or not are_hosts_known(claim, state, is_one_tree)
+    ):
         return 'it holds more, which may be on the same host'
 
     # The task of a request for the instance is the task of the caller.

@@ -166,7 +166,8 @@ class PlacementModel:
         found = []
         for provider in self.providers.values():
             if self._serves(provider, wanted, used[provider.uuid]):
-                found.append({'uuid': provider.uuid})
+                root = provider.root or provider.uuid
+                found.append({'uuid': provider.uuid, 'root_provider_uuid': root})
         return found
 
     def _candidates(self, wanted: Parameters) -> Answer:
@@ -236,7 +237,15 @@ class PlacementModel:
             is_member = not provider.aggregates.isdisjoint(alternatives)
             if is_member is text.startswith('!'):
                 return False
-        return provider.uuid in wanted.get('in_tree', [provider.uuid])
+        return self._is_in_tree(provider, wanted)
+
+    def _is_in_tree(self, provider: Provider, wanted: Parameters) -> bool:
+        """True if a provider is in the tree of the provider that a query names."""
+        root = provider.root or provider.uuid
+        for uuid in wanted.get('in_tree', ()):
+            if (self.providers[uuid].root or uuid) != root:
+                return False
+        return True
 
     def _allocations_of(self, uuid: str) -> Mapping[str, Any]:
         consumer = self.consumers.get(uuid)

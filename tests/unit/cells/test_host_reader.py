@@ -154,6 +154,24 @@ def test_changed_aggregates_settle_after_the_lag_of_placement(two_cells):
     )
 
 
+def test_aggregates_do_not_settle_while_the_api_database_fails(two_cells, monkeypatch):
+    """While the API database does not answer, Placement may know changes of aggregates
+    that no reading shows."""
+    reader = two_cells.reader()
+    first = reader.snapshot().host_snapshot
+
+    def failing(work):
+        raise DatabaseUnavailable('away')
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reader.aggregates.api, 'read', failing)
+        during = reader.snapshot().host_snapshot
+    assert during.aggregates_settled == during.read_at + AGGREGATES_LAG_S
+    assert during.aggregates_settled > first.aggregates_settled
+    afterwards = reader.snapshot().host_snapshot
+    assert afterwards.aggregates_settled == during.aggregates_settled
+
+
 def in_zones(*zones, forbidden=()):
     destination = Destination(
         aggregates=tuple(frozenset(zone) for zone in zones),

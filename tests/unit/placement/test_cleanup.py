@@ -372,6 +372,45 @@ def test_a_claim_on_an_evacuated_source_host_is_in_doubt(
     assert bool(doubt) is doubtful
 
 
+TREE = a_candidate(a_uuid('one'), a_uuid('card'))
+"""A candidate of a compute node and a device."""
+
+
+@pytest.mark.parametrize(
+    ('host', 'listed', 'is_deleted'),
+    [
+        pytest.param('old', ('one', 'card', 'spare'), True, id='devices'),
+        pytest.param('old', ('one',), False, id='shared storage'),
+        pytest.param('one', ('one', 'card'), False, id='there'),
+    ],
+)
+def test_a_claim_of_a_tree_beside_other_allocations_is_removed(
+    monkeypatch, clock, host, listed, is_deleted
+):
+    """Placement may make a claim with devices late, beside the allocations that the
+    instance has by now. The compute node and the devices of one tree are removed while
+    the instance is on another host. A provider outside of the tree may be shared by
+    both hosts."""
+    monkeypatch.setattr(cleanup_module, 'time', SimpleNamespace(monotonic=clock))
+    held = {a_uuid('old'): {'resources': {'VCPU': 1}}}
+    for provider, amounts in TREE.resources().items():
+        held[provider] = {'resources': amounts}
+    tree = []
+    for name in listed:
+        tree.append({'uuid': a_uuid(name), 'root_provider_uuid': a_uuid('one')})
+    api = SlowApi(clock, 0.0, {'allocations': held, 'consumer_generation': 1}, tree)
+    state = InstanceState(host=host, hosts=frozenset({'one'}))
+    deleter = AllocationDeleter(
+        api, SimpleNamespace(find=lambda uuid, providers: state)
+    )
+    claim = Claim('server', TREE, {}, moves=True, is_uncertain=True)
+
+    doubt = deleter.delete_unless_in_doubt(claim, requested=True)
+    assert (doubt is None) is is_deleted
+    left = [[*body['allocations']] for body in api.written]
+    assert left == ([[a_uuid('old')]] if is_deleted else [])
+
+
 def test_closing_the_cleanup_does_not_wait_for_the_end_of_a_doubt(cleanup, caplog):
     """The cleanup does not wait for the end of a doubt."""
     cleanup.queue('server', DOUBT, may_come=True).wait_for(1)
@@ -430,16 +469,20 @@ def test_cleanup_skips_an_instance_while_a_request_deletes_a_claim(clock):
 
 
 class SlowApi:
-    """Answers a question about allocations after some seconds."""
+    """Answers a question about allocations, or about a tree, after some seconds."""
 
-    def __init__(self, clock, seconds, held):
+    def __init__(self, clock, seconds, held, tree=()):
         self.clock = clock
         self.seconds = seconds
         self.held = held
+        self.tree = tree
         self.written = []
 
     def send(self, method, path, trace_id, body=None, **_):
         self.clock.now += self.seconds
+        if path.startswith('/resource_providers?in_tree='):
+            listed = {'resource_providers': self.tree}
+            return Response(200, msgspec.json.encode(listed))
         if method == 'GET':
             return Response(200, msgspec.json.encode(self.held))
         self.written.append(body)
