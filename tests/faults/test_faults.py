@@ -44,9 +44,9 @@ assert CASES  # an empty table would be skipped
 def test_no_request_is_lost_in_a_fault(
     fault, variant, site, schedulers, results, pytestconfig
 ):
-    """No request is lost or answered twice, and no request is refused that could wait.
-    Every allocation belongs to an answer. After the fault the same processes answer as
-    before, without any help."""
+    """No request is lost, nor answered twice by one process, and no request is refused
+    that could wait. Every allocation belongs to an answer. After the fault the same
+    processes answer as before, without any help."""
     if pytestconfig.getoption('--quick') and fault.short is not None:
         fault = replace(fault, seconds=fault.short)
     daemons, workers = VARIANTS[variant]
@@ -67,5 +67,10 @@ def test_no_request_is_lost_in_a_fault(
 
         replies = site.replies.by_call.values()
         assert len(replies) >= outcome.answered
-        assert {len(ids) for ids in replies} == {1}
+        # If an acknowledgement is lost with its connection, the broker sends the
+        # message to another process, which begins the request again (ADR 13).
+        begun_again = [ids for ids in replies if len(ids) > 1]
+        if len(workers) == 1:
+            assert not begun_again
+        assert len(begun_again) <= len(workers)
         assert site.workers() == workers
