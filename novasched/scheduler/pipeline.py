@@ -400,6 +400,9 @@ def _runs_for(filter_: Enabled[Filter], index: int) -> bool:
     """True if a filter has to run for the instance at an index. The verdicts of a
     filter whose scope is the request stand for all instances."""
     if isinstance(filter_.plugin, BatchFilter):
+        # Most filters have no rule of their own, and need not be called.
+        if type(filter_.plugin).runs_for is BatchFilter.runs_for:
+            return True
         with filter_:
             return filter_.plugin.runs_for(index)
     return index == 0 or filter_.plugin.scope is not Scope.REQUEST

@@ -8,6 +8,8 @@ hosts and nodes. Host names are compared without regard to case, node names exac
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import compress
+from operator import not_
 
 from novasched.conf.redaction import cut
 from novasched.scheduler.decision import FilterResult
@@ -98,14 +100,10 @@ def _without_ignored(hosts: Sequence[Host], names: Sequence[str]) -> Sequence[Ho
     As in nova, the log has the spelling and the order of the request.
     """
     spelling_by_name = {name.lower(): name for name in names}
-    remaining = []
-    node_counts: Counter[str] = Counter()
-    for host in hosts:
-        name = host.host.lower()
-        if name in spelling_by_name:
-            node_counts[name] += 1
-        else:
-            remaining.append(host)
+    is_ignored = [host.host.lower() in spelling_by_name for host in hosts]
+    remaining = [*compress(hosts, map(not_, is_ignored))]
+    ignored = compress(hosts, is_ignored)
+    node_counts = Counter(host.host.lower() for host in ignored)
 
     logged = []
     for name, spelling in spelling_by_name.items():

@@ -5,11 +5,13 @@ nova keeps these filters in one module of this name.
 """
 
 import reprlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from novasched.scheduler.filters import Filter, Scope
+from novasched.scheduler.filters.shared import BatchFilter, Verdicts
+from novasched.scheduler.model.candidate import Candidates
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request, ServerGroup
 from novasched.scheduler.model.values import first_names
@@ -90,7 +92,7 @@ def _away_from_group(hosts: frozenset[str]) -> str:
     return f'the group is on {first_names(sorted(hosts))}'
 
 
-class ServerGroupAntiAffinityFilter(Filter):
+class ServerGroupAntiAffinityFilter(BatchFilter):
     """Reject hosts that have as many members of the server group as its rule allows.
 
     The rule is ``max_server_per_host`` (compute API 2.64), by default 1. An instance
@@ -104,25 +106,39 @@ class ServerGroupAntiAffinityFilter(Filter):
         return group is not None and group.policy == 'anti-affinity'
 
     def needed_instances(self, request: Request) -> Collection[str]:
-        # An instance that moves is on a host already; see reject().
+        # An instance that moves is on a host already; see judge().
         needed = {request.instance_uuid, *(request.instance_uuids or ())}
         if request.instance_group:
             needed |= request.instance_group.members
         return set(filter(None, needed))
 
-    def reject(self, host: Host, request: Request) -> str | None:
+    def judge(
+        self, hosts: Sequence[Host], request: Request, candidates: Candidates | None
+    ) -> Verdicts:
+        reasons: list[str | None] = [None] * len(hosts)
         group = request.instance_group
-        if group is None or request.instance_uuid in host.instances:
-            return None
+        if group is None:
+            return Verdicts(reasons, candidates)
 
-        present = len(host.instances.keys() & group.members)
+        limit = 0
+        invalid_rule = None
         try:
             limit = max_server_per_host(group)
         except ValueError as error:
-            return str(error)
-        if present < limit:
-            return None
-        return f'{present} servers of the group, limit {limit}'
+            invalid_rule = str(error)
+
+        members = group.members
+        for index, host in enumerate(hosts):
+            # Of thousands of hosts, few have members.
+            present = 0
+            if not members.isdisjoint(host.instances):
+                present = len(host.instances.keys() & members)
+            if invalid_rule is None and present < limit:
+                continue
+            if request.instance_uuid not in host.instances:
+                words = f'{present} servers of the group, limit {limit}'
+                reasons[index] = invalid_rule or words
+        return Verdicts(reasons, candidates)
 
 
 def max_server_per_host(group: ServerGroup) -> int:
