@@ -15,6 +15,7 @@ from novasched.scheduler.claims import ledger
 from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.claims.shared_ledger import SharedLedger
 from novasched.scheduler.model.changes import UNVERSIONED
+from novasched.scheduler.model.claim import Stage
 from novasched.scheduler.model.host import HostSnapshot, HostView
 from novasched.scheduler.model.instance import MAX_READ_LAG_S
 from tests.lab.builders import (
@@ -103,6 +104,20 @@ class Snapshots:
         return HostSnapshot(HostView(hosts), moment, everywhere=hosts)
 
 
+def superseded_by(claims, claim):
+    """The claims that stand no longer once a claim is answered, each with the later
+    claim for the same instance."""
+    pairs = []
+    with claims.ledger as found:
+        for other in found:
+            if other.request.instance_uuid != claim.request.instance_uuid:
+                continue
+            if other is not claim and found.stage_of(other) is Stage.CLAIMED:
+                pair = sorted((other, claim), key=lambda each: each.since)
+                pairs.append(pair)
+    return pairs
+
+
 def counting(claims, claimed, shown, hidden, snapshot, again, own):
     """Host UUID to the claims that count beside a snapshot, by a look at all claims.
 
@@ -187,8 +202,11 @@ def test_claims_updated_by_changes_equal_a_look_at_all_claims(steps, again, kept
             if step == 'drop':
                 claims.release(claim)
             elif claim not in claimed:
+                superseded = superseded_by(claims, claim)
                 claims.claimed([claim])
                 claimed[claim] = clock.now
+                for earlier, later in superseded:
+                    shown[earlier] = later.since
         elif step == 'seen':
             instance, (row, lag_s), is_old = rest
             read_at = snapshot.read_at if is_old else clock.now
