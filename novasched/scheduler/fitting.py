@@ -15,7 +15,12 @@ from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.numa import Fit, HostTopology, TopologyLimits
 from novasched.scheduler.model.pci import DeviceChoice, HostDevices, Pool
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.numa.fit import FitProblem, PciCheck, consume_cells
+from novasched.scheduler.numa.fit import (
+    FitProblem,
+    PciCheck,
+    consume_cells,
+    give_back_cells,
+)
 from novasched.scheduler.pci.pools import (
     Mappings,
     consume,
@@ -300,6 +305,21 @@ def with_instance_claimed(
         if not isinstance(pools, str):
             claimed = replace(claimed, pci=partial(tuple, pools))
     return claimed
+
+
+def without_instance_claimed(host: Host, request: Request, fit: Fit | None) -> Host:
+    """Return the host after the current instance of the request has left. The PCI
+    devices stay as they are.
+
+    :param fit: the cells and CPUs that the instance had; None without a topology.
+    """
+    left = host.without_instance(request)
+    guest = request.numa_topology
+    topology = host.numa_topology
+    if fit is None or guest is None or topology is None:
+        return left
+    remaining_cells = give_back_cells(topology, fit, guest)
+    return replace(left, numa=lambda: remaining_cells)
 
 
 def _sockets(topology: HostTopology) -> Mapping[int, int | None]:

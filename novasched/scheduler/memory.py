@@ -252,14 +252,14 @@ class FreeResources:
             return False
 
         for instance_amounts in amounts:
-            self._change(instance_amounts, -1)
+            self.change(instance_amounts, -1)
         return True
 
-    def release(self, amounts: Amounts) -> None:
-        """Undo the allocation of an instance."""
-        self._change(amounts, 1)
+    def change(self, amounts: Amounts, sign: int) -> None:
+        """Give amounts back, or take amounts even beyond the capacity.
 
-    def _change(self, amounts: Amounts, sign: int) -> None:
+        :param sign: 1 to give back, -1 to take.
+        """
         for provider, resources in amounts.items():
             free = self.by_provider[provider]
             for name, amount in resources.items():
@@ -345,7 +345,7 @@ class MemoryPlacement:
     def delete_allocations(self, claim: str) -> None:
         amounts = self.allocations.pop(claim)
         if self._is_limited:
-            self.free.release(amounts)
+            self.free.change(amounts, 1)
 
 
 def candidate_of(provider: str, resources: Mapping[str, int]) -> Candidate:

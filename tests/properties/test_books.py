@@ -158,7 +158,7 @@ def test_claims_in_memory_equal_the_claims_of_a_placement_model(stock, ways, sto
             if claims:
                 for name, amounts in claims.pop().items():
                     del model.allocations[name]
-                    free.release(amounts)
+                    free.change(amounts, 1)
         elif offered:
             wanted = {}
             for i, way in enumerate(event):

@@ -21,7 +21,7 @@ from novasched.scheduler.model.numa import (
     TopologyLimits,
 )
 from novasched.scheduler.numa import parse
-from novasched.scheduler.numa.fit import FitProblem, consume_cells
+from novasched.scheduler.numa.fit import FitProblem, consume_cells, give_back_cells
 from novasched.scheduler.numa.plain_fit import fits_plainly, is_plain
 from novasched.scheduler.numa.search import Search
 from tests.lab.numa_checker import cell_violations, network_violations, violations
@@ -352,6 +352,7 @@ def test_a_fit_breaks_no_rule_and_the_used_cpus_are_not_free(pair, limits):
     consumed = consume_cells(host, result, guest)
 
     assert host == before
+    assert give_back_cells(consumed, result, guest) == before
     free = set()
     for cell in consumed.cells:
         free |= cell.free_pcpus

@@ -175,6 +175,23 @@ class Host:
             instances=instances,
         )
 
+    def without_instance(self, request: Request) -> 'Host':
+        """Return the host after the current instance of the request has left: the
+        inverse of :meth:`with_instance`."""
+        flavor = request.flavor
+        instances = dict(self.instances)
+        instances.pop(request.instance_uuid or '', None)
+        disk_mb = (flavor.root_gb + flavor.ephemeral_gb) * 1024
+        return replace(
+            self,
+            free_ram_mb=self.free_ram_mb + flavor.memory_mb,
+            free_disk_mb=self.free_disk_mb + disk_mb,
+            vcpus_used=self.vcpus_used - flavor.vcpus,
+            num_instances=self.num_instances - 1,
+            num_io_ops=self.num_io_ops - 1,
+            instances=instances,
+        )
+
     def __str__(self) -> str:
         # The text of a HostState in the logs of nova.
         return (

@@ -384,6 +384,21 @@ def consume_cells(host: HostTopology, fit: Fit, guest: GuestTopology) -> HostTop
 
     :raises ValueError: the CPUs are pinned already: the fit is for another host.
     """
+    return _with_changed_cells(host, fit, guest, _consume_cell)
+
+
+def give_back_cells(host: HostTopology, fit: Fit, guest: GuestTopology) -> HostTopology:
+    """Return the host topology after the guest left its cells: the inverse of
+    :func:`consume_cells`."""
+    return _with_changed_cells(host, fit, guest, _give_back_cell)
+
+
+def _with_changed_cells(
+    host: HostTopology,
+    fit: Fit,
+    guest: GuestTopology,
+    change: Callable[[HostCell, CellFit, GuestCell], HostCell],
+) -> HostTopology:
     placed = {}
     for cell_fit, guest_cell in zip(fit.cells, guest.cells, strict=True):
         placed[cell_fit.host_cell] = (cell_fit, guest_cell)
@@ -391,17 +406,13 @@ def consume_cells(host: HostTopology, fit: Fit, guest: GuestTopology) -> HostTop
     cells = []
     for cell in host.cells:
         if cell.id in placed:
-            cell_fit, guest_cell = placed[cell.id]
-            cell = _consume_cell(cell, cell_fit, guest_cell)
+            cell = change(cell, *placed[cell.id])
         cells.append(cell)
     return HostTopology(tuple(cells))
 
 
 def _consume_cell(cell: HostCell, cell_fit: CellFit, guest: GuestCell) -> HostCell:
-    cpus = cell_fit.cpus
-    # An isolated guest keeps the whole core: nova-compute also takes the siblings.
-    if guest.cpu_thread_policy == ISOLATE:
-        cpus = cpus.union(*(core for core in cell.siblings if core & cpus))
+    cpus = _cpus_of(cell, cell_fit, guest)
     if cpus & cell.pinned_cpus:
         pinned = sorted(cpus & cell.pinned_cpus)
         raise ValueError(f'host cell {cell.id}: CPUs {pinned} are pinned already')
@@ -412,22 +423,49 @@ def _consume_cell(cell: HostCell, cell_fit: CellFit, guest: GuestCell) -> HostCe
         memory_usage=cell.memory_usage + guest.memory,
         cpu_usage=cell.cpu_usage + len(guest.cpuset),
         pinned_cpus=cell.pinned_cpus | cpus,
-        mempages=_consume_pages(cell.mempages, cell_fit.pagesize, kib),
+        mempages=_with_used_pages(cell.mempages, cell_fit.pagesize, kib),
     )
 
 
-def _consume_pages(
+def _give_back_cell(cell: HostCell, cell_fit: CellFit, guest: GuestCell) -> HostCell:
+    kib = guest.memory * KIB_PER_MIB
+    return replace(
+        cell,
+        memory_usage=cell.memory_usage - guest.memory,
+        cpu_usage=cell.cpu_usage - len(guest.cpuset),
+        pinned_cpus=cell.pinned_cpus - _cpus_of(cell, cell_fit, guest),
+        mempages=_with_used_pages(cell.mempages, cell_fit.pagesize, -kib),
+    )
+
+
+def _cpus_of(cell: HostCell, cell_fit: CellFit, guest: GuestCell) -> frozenset[int]:
+    """Return the host CPUs that a guest cell keeps from other guests."""
+    cpus = cell_fit.cpus
+    # An isolated guest keeps the whole core: nova-compute also takes the siblings.
+    if guest.cpu_thread_policy == ISOLATE:
+        cpus = cpus.union(*(core for core in cell.siblings if core & cpus))
+    return cpus
+
+
+def _with_used_pages(
     mempages: tuple[Pages, ...], size: int | None, kib: int
 ) -> tuple[Pages, ...]:
-    """Take memory from the pages of one size, the smallest size if none is given."""
+    """Take memory from the pages of one size, the smallest size if none is given.
+
+    :param kib: negative to give memory back.
+    """
     if not mempages:
         return ()
     if not size:
         size = min(pages.size_kb for pages in mempages)
 
-    remaining = []
+    # Towards zero, so that as many pages are given back as were taken.
+    number = abs(kib) // size
+    if kib < 0:
+        number = -number
+    changed = []
     for pages in mempages:
         if pages.size_kb == size:
-            pages = pages._replace(used=pages.used + kib // size)
-        remaining.append(pages)
-    return tuple(remaining)
+            pages = pages._replace(used=pages.used + number)
+        changed.append(pages)
+    return tuple(changed)

@@ -102,6 +102,14 @@ class Requirements:
         return self.flavor.extra_specs.get('hw:tpm_secret_security') or 'user'
 
     @property
+    def encrypts_memory(self) -> bool:
+        """True for a guest with encrypted memory (``hw:mem_encryption``).
+
+        :raises NoValidHost: flavor and image contradict each other.
+        """
+        return features.flag(self.flavor, self.properties, 'mem_encryption')
+
+    @property
     def device_profile(self) -> str | None:
         """The name of Cyborg's device profile (``accel:device_profile``)."""
         return self.flavor.extra_specs.get('accel:device_profile')

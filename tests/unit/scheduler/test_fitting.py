@@ -126,3 +126,18 @@ def test_devices_on_other_cells_than_the_guest_count_as_far(
     host = a_numa_host(topology=BUSY, pools=free)
 
     assert fitting.far_devices(host, request, Settings(), candidate) == far
+
+
+@pytest.mark.parametrize('fields', [{}, {'numa_topology': TWO_PINNED}])
+def test_a_host_is_as_before_once_an_instance_has_left(fields):
+    """The host has the memory, the vCPUs, the CPUs and the instances as before."""
+    host = a_numa_host()
+    request = a_request(**fields)
+    place = fitting.claimed_fit(host, request, None, {}, Settings())
+    claimed = fitting.with_instance_claimed(host, request, None, place)
+
+    left = fitting.without_instance_claimed(claimed, request, place)
+
+    assert pinned(left) == pinned(host)
+    same = {'numa': host.numa, 'pci': host.pci}
+    assert replace(left, **same) == replace(host, **same)
