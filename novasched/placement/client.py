@@ -37,6 +37,7 @@ from novasched.placement.tree_search import SearchTooLong
 from novasched.placement.wire import (
     AllocationCandidates,
     AllocationRequests,
+    Body,
     ProviderAggregates,
     ProviderSummary,
     ResourceProviders,
@@ -296,9 +297,25 @@ class PlacementClient:
         :raises UnusableAnswer: hosts share providers, or the answer has another format.
         :raises PlacementUnavailable: no answer, or an error of Placement.
         """
+        return BaseAnswer(self.base_text(local), time.monotonic())
+
+    def base_text(self, local: query.LocalQuery) -> bytes:
+        """The answer to a base query as JSON.
+
+        :raises UnusableAnswer: hosts share providers.
+        :raises PlacementUnavailable: no answer, or an error of Placement.
+        """
         if self._is_shared(local):
             raise UnusableAnswer('hosts share providers')
-        return self._get_base(local.base, None)
+        return self._answer(local.base, None)
+
+    def read(self, path: str, kind: type[Body]) -> Body:
+        """Read a part of Placement's data.
+
+        :raises PlacementUnavailable: no answer, or an answer in another format.
+        """
+        answer = self._api.send('GET', path, microversion=READ_MICROVERSION)
+        return answer.decode(kind)
 
     def _get_base(self, built: query.Query, trace_id: str | None) -> BaseAnswer:
         began = time.monotonic()

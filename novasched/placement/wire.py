@@ -155,10 +155,11 @@ class ProviderAllocations(msgspec.Struct):
 
 
 class ResourceProvider(msgspec.Struct, frozen=True):
-    """A resource provider, and the root of the tree (1.14)."""
+    """A resource provider, its parent, and the root of the tree (1.14)."""
 
     uuid: str
     root_provider_uuid: str
+    parent_provider_uuid: str | None = None
 
 
 class ResourceProviders(msgspec.Struct):
@@ -194,6 +195,18 @@ class ProviderInventories(msgspec.Struct):
     """The response to GET /resource_providers/{uuid}/inventories."""
 
     inventories: dict[str, Inventory]
+
+
+class ProviderUsages(msgspec.Struct):
+    """The response to GET /resource_providers/{uuid}/usages."""
+
+    usages: dict[str, int]
+
+
+class ProviderTraits(msgspec.Struct):
+    """The response to GET /resource_providers/{uuid}/traits (1.6)."""
+
+    traits: list[str]
 
 
 # Errors

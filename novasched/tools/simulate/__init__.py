@@ -42,22 +42,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = 'decide one request: where the server goes, or how many such servers fit'
     boot = commands.add_parser('boot', help=text, description=text)
     _add_boot(boot)
-    _add_common(boot, 'table', 'json')
+    add_common(boot, 'table', 'json')
 
     text = 'decide all requests of a file, and compare nova.conf with other options'
     replay = commands.add_parser('replay', help=text, description=text)
     _add_replay(replay)
-    _add_common(replay, 'table', 'json')
+    add_common(replay, 'table', 'json')
 
     text = 'evacuate the servers of lost hosts, and show the servers without a place'
     lose = commands.add_parser('lose', help=text, description=text)
     _add_lose(lose)
-    _add_common(lose, 'table', 'json')
+    add_common(lose, 'table', 'json')
 
     text = 'count the servers that fit once the fullest host of a zone is lost'
     headroom = commands.add_parser('headroom', help=text, description=text)
     _add_headroom(headroom)
-    _add_common(headroom, 'table', 'json', 'prometheus')
+    add_common(headroom, 'table', 'json', 'prometheus')
 
     text = 'play the history of the cloud by several settings, and propose the best'
     advise = commands.add_parser('advise', help=text, description=text)
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='N',
         help='the length of the history (%(default)s)',
     )
-    _add_common(advise, 'table', 'json')
+    add_common(advise, 'table', 'json')
 
     text = 'play boots and deletions of a file, and show how full the cloud gets'
     trace = commands.add_parser('trace', help=text, description=text)
@@ -178,7 +178,7 @@ def _add_trace(parser: argparse.ArgumentParser) -> None:
     )
     text = 'draw the capacity in use by the offered load, as .png, .svg or .pdf'
     add('--plot', metavar='FILE', help=text)
-    _add_common(parser, 'table', 'json')
+    add_common(parser, 'table', 'json')
     text = (
         'play a further time with changed options, separated by semicolons; repeat it '
         'to compare several settings'
@@ -224,7 +224,8 @@ def _add_plot(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--plot', metavar='FILE', help=text)
 
 
-def _add_common(parser: argparse.ArgumentParser, *formats: str) -> None:
+def add_common(parser: argparse.ArgumentParser, *formats: str) -> None:
+    """Declare the options of every command on a cloud in memory."""
     add = parser.add_argument
     add_config_files(parser)
     add(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clouds that a file describes: kinds of hosts with numbers, and flavors.
+"""Clouds that a file describes: kinds of hosts with numbers, flavors, and servers.
 
 The file is JSON::
 
@@ -8,10 +8,15 @@ The file is JSON::
                           {"dedicated_cpus": 32, "memory_mb": 262144}],
                 "devices": [{"resource_class": "CUSTOM_GPU", "number": 8}]},
                {"name": "plain", "number": 200, "vcpus": 64, "memory_mb": 262144,
-                "disk_gb": 2000}],
-     "flavors": {"m1.large": {"vcpus": 4, "memory_mb": 8192, "root_gb": 80}}}
+                "disk_gb": 2000, "aggregates": ["tenants"]}],
+     "flavors": {"m1.large": {"vcpus": 4, "memory_mb": 8192, "root_gb": 80}},
+     "aggregates": {"tenants": {"filter_tenant_id": "p1"}},
+     "groups": {"web": {"policy": "anti-affinity"}},
+     "servers": [{"name": "web-1", "flavor": "m1.large", "host": "plain-00000",
+                  "group": "web", "project": "p1"}]}
 
 Every field has the name and the unit of nova: MB for MiB of memory, GB for GiB of disk.
+A host has the name of its kind with a number of five digits.
 """
 
 import json
@@ -19,7 +24,7 @@ import math
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import os_traits
@@ -30,6 +35,8 @@ from novasched.scheduler.model.aggregate_list import AggregateList
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.host import (
     AVAILABILITY_ZONE,
+    DISABLED,
+    DOWN,
     Aggregate,
     Host,
     Service,
@@ -96,6 +103,8 @@ class DescribedHosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     :ivar number: the number of hosts of the kind.
     :ivar zone: the availability zone; the default zone by default.
+    :ivar aggregates: the names of the aggregates of the hosts.
+    :ivar state: the state of nova-compute.
     """
 
     name: str
@@ -111,6 +120,8 @@ class DescribedHosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ram_allocation_ratio: Ratio = 1.0
     disk_allocation_ratio: Ratio = 1.0
     reserved_memory_mb: Amount = 512
+    aggregates: list[str] = []
+    state: Literal['up', 'disabled', 'down'] = 'up'
 
     @property
     def shared_cpus(self) -> int:
@@ -165,11 +176,51 @@ class DescribedFlavor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
+class DescribedGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A server group.
+
+    :ivar max_server_per_host: members of an anti-affinity group on a host.
+    """
+
+    policy: Literal[
+        'anti-affinity', 'affinity', 'soft-anti-affinity', 'soft-affinity'
+    ] = 'anti-affinity'
+    max_server_per_host: Number = 1
+
+
+class DescribedServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A server on a host.
+
+    :ivar host: the name of the host.
+    :ivar group: the name of the server group.
+    :ivar state: the ``vm_state``.
+    :ivar is_volume_backed: the root disk is a volume.
+    """
+
+    name: str
+    flavor: str
+    host: str
+    group: str | None = None
+    project: str | None = None
+    zone: str | None = None
+    state: str = 'active'
+    locked: bool = False
+    is_volume_backed: bool = False
+    image_properties: dict[str, str] = {}
+    metadata: dict[str, str] = {}
+
+
 class Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of a file."""
+    """The content of a file.
+
+    :ivar aggregates: the metadata of aggregates by name.
+    """
 
     hosts: list[DescribedHosts]
     flavors: dict[str, DescribedFlavor] = {}
+    aggregates: dict[str, dict[str, str]] = {}
+    groups: dict[str, DescribedGroup] = {}
+    servers: list[DescribedServer] = []
 
 
 _decode = msgspec.json.Decoder(Description).decode
@@ -177,12 +228,17 @@ _decode = msgspec.json.Decoder(Description).decode
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """A provider of a tree, as Placement summarises it."""
+    """A provider of a tree, as Placement summarises it.
+
+    :ivar parent: the UUID of the parent; None for the root, and for children of the
+        root.
+    """
 
     uuid: str
     root: str
     capacities: Mapping[str, int]
     traits: Sequence[str]
+    parent: str | None = None
 
     @property
     def summary(self) -> Mapping[str, Any]:
@@ -190,7 +246,9 @@ class Provider:
         resources = {}
         for name, amount in self.capacities.items():
             resources[name] = {'capacity': amount, 'used': 0}
-        parent = None if self.uuid == self.root else self.root
+        parent = self.parent
+        if parent is None and self.uuid != self.root:
+            parent = self.root
         return {
             'resources': resources,
             'traits': [*self.traits],
@@ -205,12 +263,16 @@ class DescribedCloud:
 
     :ivar providers: the tree of each host, by compute node UUID; the compute node is
         first.
+    :ivar servers: the servers, which the hosts do not have yet.
+    :ivar groups: the server groups by name.
     """
 
     hosts: Sequence[Host]
     aggregates: AggregateList
     flavors: Mapping[str, Flavor]
     providers: Mapping[str, Sequence[Provider]] = field(repr=False)
+    servers: Sequence[DescribedServer] = ()
+    groups: Mapping[str, DescribedGroup] = field(default_factory=dict)
 
     def all(self, since: float) -> AggregateList:
         """See :class:`novasched.scheduler.prefilters.Aggregates`."""
@@ -223,7 +285,7 @@ class DescribedCloud:
         summaries = {}
         for host in self.hosts:
             tree = self.providers[host.uuid]
-            if not _is_asked_for(host, tree[0], parameters):
+            if not is_asked_for(host, tree[0], parameters):
                 continue
             requests.append({'allocations': {host.uuid: {'resources': {}}}})
             for provider in tree:
@@ -232,7 +294,7 @@ class DescribedCloud:
         return BaseAnswer(json.dumps(answer).encode(), time.monotonic())
 
 
-def _is_asked_for(
+def is_asked_for(
     host: Host, node: Provider, parameters: Collection[tuple[str, str]]
 ) -> bool:
     """True if a base query asks for a host."""
@@ -264,36 +326,112 @@ def read_cloud(path: str) -> DescribedCloud:
         raise Unusable(f'{path}: {error.strerror}') from None
     except ValueError as error:
         raise Unusable(f'{path}: {error}') from None
+    try:
+        return _cloud(description)
+    except Unusable as error:
+        raise Unusable(f'{path}: {error}') from None
 
+
+def cloud_of(content: Mapping[str, Any]) -> DescribedCloud:
+    """The cloud of the content of a file.
+
+    :raises Unusable: the content describes no cloud.
+    """
+    try:
+        description = msgspec.convert(content, Description)
+    except ValueError as error:
+        raise Unusable(str(error)) from None
+    return _cloud(description)
+
+
+def _cloud(description: Description) -> DescribedCloud:
+    """The cloud of a description.
+
+    :raises Unusable: names are missing, or used twice.
+    """
     if not description.hosts:
-        raise Unusable(f'{path}: there are no hosts in the file')
+        raise Unusable('there are no hosts in the file')
     kinds = [kind.name for kind in description.hosts]
     for name in kinds:
         if kinds.count(name) > 1:
-            raise Unusable(f'{path}: two kinds of hosts have the name {name}')
+            raise Unusable(f'two kinds of hosts have the name {name}')
 
-    zones: dict[str, Aggregate] = {}
-    for kind in description.hosts:
-        if kind.zone is not None and kind.zone not in zones:
-            number = len(zones) + 1
-            metadata = {AVAILABILITY_ZONE: kind.zone}
-            zone_uuid = stable_uuid('zone', kind.zone)
-            zones[kind.zone] = Aggregate(number, zone_uuid, kind.zone, metadata)
-
+    aggregates = _aggregates(description)
     hosts = []
     providers = {}
     for kind in description.hosts:
-        aggregates = (zones[kind.zone],) if kind.zone is not None else ()
+        groups = tuple(aggregates[key] for key in _aggregates_of(kind))
         topology = _topology(kind)
         for number in range(kind.number):
-            host = _host(f'{kind.name}-{number:05}', kind, aggregates, topology)
+            host = _host(f'{kind.name}-{number:05}', kind, groups, topology)
             hosts.append(host)
             providers[host.uuid] = [*_tree(host, kind)]
 
     flavors = {}
     for number, (name, flavor) in enumerate(description.flavors.items(), 1):
         flavors[name] = flavor.flavor(name, number)
-    return DescribedCloud(hosts, AggregateList(zones.values()), flavors, providers)
+    _check_servers(description, {host.host for host in hosts})
+    return DescribedCloud(
+        hosts,
+        AggregateList(aggregates.values()),
+        flavors,
+        providers,
+        description.servers,
+        description.groups,
+    )
+
+
+_AggregateKey = tuple[str, str]
+"""The kind of an aggregate, and its name: a zone may be called like an aggregate."""
+
+
+def _aggregates_of(kind: DescribedHosts) -> list[_AggregateKey]:
+    """The aggregates of each host of a kind."""
+    keys = [('aggregate', name) for name in kind.aggregates]
+    if kind.zone is not None:
+        keys.append(('zone', kind.zone))
+    return keys
+
+
+def _aggregates(description: Description) -> Mapping[_AggregateKey, Aggregate]:
+    """The aggregates of a description, and an aggregate for each zone.
+
+    :raises Unusable: hosts are in an aggregate that the file does not have.
+    """
+    metadata = {}
+    for name, of_aggregate in description.aggregates.items():
+        metadata['aggregate', name] = of_aggregate
+    for kind in description.hosts:
+        if kind.zone is not None:
+            metadata['zone', kind.zone] = {AVAILABILITY_ZONE: kind.zone}
+        for name in kind.aggregates:
+            if name not in description.aggregates:
+                raise Unusable(f'{kind.name}: there is no aggregate {name}')
+
+    aggregates = {}
+    for number, (key, of_aggregate) in enumerate(metadata.items(), 1):
+        uuid = stable_uuid(*key)
+        aggregates[key] = Aggregate(number, uuid, key[1], of_aggregate)
+    return aggregates
+
+
+def _check_servers(description: Description, hosts: Collection[str]) -> None:
+    """Check that the flavors, hosts and groups of the servers are in the file, and that
+    each server has a name of its own.
+
+    :raises Unusable: they are not.
+    """
+    names = set()
+    for server in description.servers:
+        if server.name in names:
+            raise Unusable(f'two servers have the name {server.name}')
+        names.add(server.name)
+        if server.flavor not in description.flavors:
+            raise Unusable(f'{server.name}: there is no flavor {server.flavor}')
+        if server.host not in hosts:
+            raise Unusable(f'{server.name}: there is no host {server.host}')
+        if server.group is not None and server.group not in description.groups:
+            raise Unusable(f'{server.name}: there is no group {server.group}')
 
 
 def _host(
@@ -308,7 +446,7 @@ def _host(
         nodename=name,
         uuid=stable_uuid('host', name),
         cell_uuid=stable_uuid('cell', 'cell1'),
-        service=Service(name),
+        service=Service(name, kind.state != DOWN, kind.state == DISABLED),
         total_usable_ram_mb=memory_mb,
         free_ram_mb=memory_mb - kind.reserved_memory_mb,
         total_usable_disk_gb=kind.disk_gb,
@@ -329,6 +467,8 @@ def _tree(host: Host, kind: DescribedHosts) -> Iterator[Provider]:
     """The compute node and a provider for each device."""
     # Every nova-compute of this version sets the trait.
     traits = [os_traits.OWNER_NOVA, *kind.traits]
+    if kind.state == DISABLED:
+        traits.append(os_traits.COMPUTE_STATUS_DISABLED)
     yield Provider(host.uuid, host.uuid, kind.capacities, traits)
     for devices in kind.devices:
         for number in range(devices.number):

@@ -35,6 +35,10 @@ INSTANCE_COLUMNS = (
     'vm_state',
     'created_at',
     'hidden',
+    'node',
+    'display_name',
+    'task_state',
+    'locked',
 )
 EVACUABLE = frozenset({'active', 'stopped', 'error'})
 """States (``vm_state``) in which nova evacuates an instance."""
@@ -52,12 +56,18 @@ class Evacuee:
     :ivar state: the ``vm_state`` of the instance.
     :ivar request: the request for the evacuation, without the hosts of the server group
         and the hosts to ignore; or the reason why the request is unknown.
+    :ivar node: the name of the compute node.
+    :ivar task: the ``task_state`` of the instance.
     """
 
     uuid: str
     host: str
     state: str
     request: Request | str
+    node: str = ''
+    name: str = ''
+    task: str | None = None
+    is_locked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +97,22 @@ class EvacuationReader:
         title = f'thousands of {len(rows):,} servers read'
         for chunk in progress(_chunks(rows), title):
             uuids = [row.uuid for row, _ in chunk]
-            specs = _rows_in(self.api, 'request_specs', columns, 'instance_uuid', uuids)
+            specs = rows_in(self.api, 'request_specs', columns, 'instance_uuid', uuids)
             texts = {spec.instance_uuid: str(spec.spec) for spec in specs}
             for row, cell_uuid in chunk:
                 text = texts.get(row.uuid)
                 request = _request(row, text, cell_uuid, decoded, self.settings)
-                state = row.vm_state or ''
-                evacuees.append(Evacuee(row.uuid, row.host, state, request))
+                evacuee = Evacuee(
+                    row.uuid,
+                    row.host,
+                    row.vm_state or '',
+                    request,
+                    node=row.node or '',
+                    name=row.display_name or '',
+                    task=row.task_state,
+                    is_locked=bool(row.locked),
+                )
+                evacuees.append(evacuee)
         return self._with_present_groups(evacuees)
 
     def _with_present_groups(self, evacuees: Sequence[Evacuee]) -> list[Evacuee]:
@@ -114,13 +133,13 @@ class EvacuationReader:
 
     def _members(self, groups: Collection[str]) -> Mapping[str, set[str]]:
         """The UUIDs of the instances in each existing group, by UUID of the group."""
-        rows = _rows_in(self.api, 'instance_groups', ('id', 'uuid'), 'uuid', groups)
+        rows = rows_in(self.api, 'instance_groups', ('id', 'uuid'), 'uuid', groups)
         uuids = {row.id: row.uuid for row in rows}
         members: dict[str, set[str]] = {uuid: set() for uuid in uuids.values()}
 
         table = 'instance_group_member'
         columns = ('group_id', 'instance_uuid')
-        for row in _rows_in(self.api, table, columns, 'group_id', uuids):
+        for row in rows_in(self.api, table, columns, 'group_id', uuids):
             members[uuids[row.group_id]].add(row.instance_uuid)
         return members
 
@@ -153,11 +172,11 @@ def _instances(cell: Cell, hosts: Collection[str] | None) -> Iterator[Any]:
     if hosts is None:
         rows = database.rows('instances', columns, lambda c: c.host.is_not(None))
     else:
-        rows = _rows_in(database, 'instances', columns, 'host', hosts)
+        rows = rows_in(database, 'instances', columns, 'host', hosts)
     return (row for row in rows if not row.hidden)
 
 
-def _rows_in(
+def rows_in(
     database: Database,
     table: str,
     columns: Sequence[str],

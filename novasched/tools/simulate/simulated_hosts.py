@@ -37,9 +37,19 @@ class SimulatedHosts(HostCache):
     instances are built at once.
     """
 
-    def __init__(self, source: Hosts, settings: Settings, moment: float) -> None:
-        """:param moment: time of the oldest usable data, in monotonic seconds."""
+    def __init__(
+        self,
+        source: Hosts,
+        settings: Settings,
+        moment: float,
+        has_all_providers: bool = False,
+    ) -> None:
+        """:param moment: time of the oldest usable data, in monotonic seconds.
+        :param has_all_providers: the providers of all hosts are in memory, so that no
+            query is limited to the provider of a requested host.
+        """
         super().__init__(source, settings, Basis(began=moment, read_since=moment))
+        self._has_all_providers = has_all_providers
         self._without_simulated: Mapping[str, Host] = {}
         self._changes = ChangeLog()
         # By compute node UUID and instance UUID.
@@ -56,6 +66,11 @@ class SimulatedHosts(HostCache):
                 fit = super().place(placed.request, placed.selection)
                 placed_on_host[key] = replace(placed, fit=fit)
         return self.hosts
+
+    def with_requested_destination(self, request: Request) -> Request:
+        if self._has_all_providers:
+            return request
+        return super().with_requested_destination(request)
 
     def is_on_forced_host(self, request: Request) -> bool:
         """True if the request forces a host: a recorded rebuild was checked when it was
@@ -100,9 +115,14 @@ class SimulatedHosts(HostCache):
         for placed in others.values():
             candidate = placed.selection.candidate
             host = self._with_instance(host, placed.request, candidate, placed.fit)
-        self.hosts[node_uuid] = host
-        self._changes = self._changes.with_step([node_uuid])
+        self.put(host)
         return removed.request
+
+    def put(self, *hosts: Host) -> None:
+        """Replace hosts."""
+        uuids = [host.uuid for host in hosts]
+        self.hosts.update(zip(uuids, hosts, strict=True))
+        self._changes = self._changes.with_step(uuids)
 
     @contextmanager
     def trial(self) -> Iterator[None]:

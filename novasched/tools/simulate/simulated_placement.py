@@ -123,6 +123,11 @@ class SimulatedPlacement(MemoryPlacement):
         # By base query and further resource classes; None if hosts share providers.
         self._trees: dict[tuple[str, frozenset[str]], TreesLeft | None] = {}
 
+    @property
+    def has_all_providers(self) -> bool:
+        """True if base queries serve all requests."""
+        return self._ask is None
+
     def candidates(self, request: Request, basis: Basis = FRESH) -> Candidates:
         """The candidates within the limit of the query; see
         :class:`novasched.scheduler.ports.Placement`.

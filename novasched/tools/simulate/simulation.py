@@ -38,6 +38,7 @@ from novasched.tools.simulate.described_cloud import COMPUTE_VERSION, DescribedC
 from novasched.tools.simulate.evacuations import CYBORG_SPEC, EvacuationReader
 from novasched.tools.simulate.simulated_placement import SimulatedPlacement
 from novasched.tools.simulate.simulator import Simulator
+from novasched.tools.simulate.whole_answers import WholeAnswers
 
 _FIELDS = {field.name for field in dataclasses.fields(Settings)}
 CHANGEABLE = {
@@ -184,14 +185,22 @@ class LiveSimulation(Simulation):
 
 
 @contextmanager
-def open_simulation(conf: cfg.ConfigOpts, seed: int) -> Iterator[LiveSimulation]:
+def open_simulation(
+    conf: cfg.ConfigOpts, seed: int, with_full_hosts: bool = False
+) -> Iterator[LiveSimulation]:
     """A simulation of the scheduler of a configuration on the live cloud; closed at the
-    end."""
+    end.
+
+    :param with_full_hosts: read the providers of hosts that are full, too, since their
+        servers may leave. Then Placement is asked base queries only.
+    """
     with composed(conf) as (application, driver):
         settings = driver.pipeline.settings
-        placement = SimulatedPlacement(
-            application.placement.offer, settings, application.placement.base_answer
-        )
+        client = application.placement
+        placement = SimulatedPlacement(client.offer, settings, client.base_answer)
+        if with_full_hosts:
+            whole = WholeAnswers(client, lambda: hosts.all())
+            placement = SimulatedPlacement(None, settings, whole.base_answer)
         simulator = Simulator(driver, placement, seed, time.monotonic())
 
         http = http_adapter(conf, 'placement', loading.service_settings(conf))

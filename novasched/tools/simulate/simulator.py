@@ -26,6 +26,7 @@ from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.host import Host, Selection
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.plugin import Data
+from novasched.scheduler.weighers import Weigher
 from novasched.tools.simulate.simulated_hosts import SimulatedHosts
 from novasched.tools.simulate.simulated_placement import SimulatedPlacement
 
@@ -71,7 +72,9 @@ class Simulator:
         settings = real.pipeline.settings
         self.settings = settings
         self.placement = placement
-        self.simulated_hosts = SimulatedHosts(real.deps.hosts, settings, moment)
+        self.simulated_hosts = SimulatedHosts(
+            real.deps.hosts, settings, moment, placement.has_all_providers
+        )
         self._random = Random(seed)
         self._moment = moment
         # The hosts of simulated members, by UUID of the server group and of the member.
@@ -89,6 +92,17 @@ class Simulator:
             pending_claims,
         )
         self._driver = FilterScheduler(deps)
+
+    def driver_with(self, weigher: Weigher) -> FilterScheduler:
+        """A driver with a single weigher, and without draws among the best hosts. The
+        cloud is that of the simulator."""
+        settings = replace(
+            self.settings, host_subset_size=1, shuffle_best_same_weighed_hosts=False
+        )
+        deps = replace(self._driver.deps, settings=settings, weighers=[weigher])
+        driver = FilterScheduler(deps)
+        driver.pipeline.explained_hosts = 0
+        return driver
 
     @property
     def hosts(self) -> Sequence[Host]:
@@ -152,17 +166,35 @@ class Simulator:
 
         :raises NovaschedError: Placement or a database does not answer.
         """
-        # Candidates in memory are complete: a refusal stands.
-        basis = Basis(began=self._moment, read_since=self._moment, own_query=True)
-        seed = self._random.getrandbits(32)
-        decision = self._driver.decide(request, seed, basis)
+        decision = self._decision(self._driver, request)
         if decision.refusal is not None:
-            return self._refused(decision)
+            return self.explained(decision)
 
         chosen = [selections[0] for selections in decision.selections]
         if not decision.request.is_rebuild:
             self._place(request, chosen)
         return SimulatedDecision(decision)
+
+    def choice(
+        self, request: Request, driver: FilterScheduler | None = None
+    ) -> Decision:
+        """Decide a request with an up-to-date server group, and leave the cloud as it
+        is.
+
+        :param driver: see :meth:`driver_with`; None for the driver of nova.conf.
+        :raises NovaschedError: Placement or a database does not answer.
+        """
+        decision = self._decision(driver or self._driver, request)
+        if decision.refusal is None:
+            for instance_uuid in request.instance_uuids or ():
+                self.placement.delete_allocations(instance_uuid)
+        return decision
+
+    def _decision(self, driver: FilterScheduler, request: Request) -> Decision:
+        # Candidates in memory are complete: a refusal stands.
+        basis = Basis(began=self._moment, read_since=self._moment, own_query=True)
+        seed = self._random.getrandbits(32)
+        return driver.decide(request, seed, basis)
 
     def _place(self, request: Request, chosen: Sequence[Selection]) -> None:
         uuids = request.instance_uuids or [None] * len(chosen)
@@ -197,7 +229,7 @@ class Simulator:
             request, instance_group=replace(group, hosts=hosts, members=members)
         )
 
-    def _refused(self, decision: Decision) -> SimulatedDecision:
+    def explained(self, decision: Decision) -> SimulatedDecision:
         """The refusal with a diagnosis of missing candidates."""
         counts = decision.counts
         narrowed = decision.prefiltered
