@@ -15,7 +15,16 @@ from typing import NoReturn
 from novasched.conf.errors import NovaschedError
 
 TOOL_NAME = 'novaschedctl'
-COMMANDS = 'check', 'explain', 'health', 'sandbox', 'shadow', 'simulate', 'status'
+COMMANDS = (
+    'check',
+    'explain',
+    'health',
+    'plan',
+    'sandbox',
+    'shadow',
+    'simulate',
+    'status',
+)
 FAILED = 1
 INTERRUPTED = 130
 

@@ -18,6 +18,7 @@ BENCHMARKS = (
     'simulate',
     'lose',
     'trace',
+    'plan',
     'devices',
     'processor',
     'daemon',

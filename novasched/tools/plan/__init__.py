@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plan moves of servers: room for large servers, empty hosts, even use, right places.
+
+Each move is decided as nova-scheduler would decide it, by the filters of nova.conf, and
+in the state that the moves before it leave. Nothing is moved: "--format shell" prints
+the commands. "make-room" makes room for further servers of a flavor. "empty" moves the
+servers away from hosts. "pack" empties as many hosts as possible. "spread" moves
+servers from full hosts to hosts far below. "mend" moves servers that stand where the
+rules of today forbid it. The exit status is 0; 1 after an error; 2 for a wrong
+argument; 3 if the plan does not reach its goal.
+"""
+
+import argparse
+import functools
+from importlib import import_module
+
+# Sets the number of threads of numeric libraries, so it is imported before them.
+import novasched.concurrency  # noqa: F401
+from novasched.tools import whole_number
+from novasched.tools.simulate import add_common
+
+KINDS_OF_HOSTS = ('host', 'aggregate', 'zone')
+KINDS_OF_EXCEPTIONS = ('project', 'flavor', 'aggregate', 'metadata')
+FORMATS = ('table', 'json', 'shell')
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest='command', metavar='GOAL', required=True)
+
+    text = 'make room for further servers of a flavor'
+    make_room = commands.add_parser('make-room', help=text, description=text)
+    add = make_room.add_argument
+    add('--flavor', required=True, metavar='FLAVOR', help='the flavor, by id or name')
+    add(
+        '--count',
+        type=whole_number,
+        default=1,
+        metavar='N',
+        help='the number of servers (%(default)s)',
+    )
+    add('--zone', metavar='ZONE', help='the availability zone of the servers')
+    add('--project', metavar='ID', help='the project of the servers')
+
+    text = 'move all servers away from hosts, as for maintenance'
+    empty = commands.add_parser('empty', help=text, description=text)
+    empty.add_argument(
+        'hosts',
+        nargs='+',
+        type=functools.partial(_pair, KINDS_OF_HOSTS),
+        metavar='KIND=NAME',
+        help='host=NAME, aggregate=NAME or zone=NAME; several are emptied together',
+    )
+
+    text = 'empty as many hosts as possible'
+    pack = commands.add_parser('pack', help=text, description=text)
+
+    text = 'move servers from full hosts to hosts far below'
+    spread = commands.add_parser('spread', help=text, description=text)
+    for name, default, text in (
+        ('--threshold', 0.8, 'the share of memory or vCPUs that no host should exceed'),
+        ('--margin', 0.1, 'how far below the old host the new host of a server stays'),
+    ):
+        spread.add_argument(
+            name,
+            type=_share,
+            default=default,
+            metavar='SHARE',
+            help=f'{text}, such as 0.8 (%(default)s)',
+        )
+
+    text = 'move servers that stand where the rules of today forbid it'
+    mend = commands.add_parser('mend', help=text, description=text)
+
+    for goal in (make_room, empty, pack, spread, mend):
+        _add_limits(goal)
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add('--at-most', type=whole_number, metavar='N', help='plan at most N moves')
+    add(
+        '--except',
+        dest='exempt',
+        action='append',
+        default=[],
+        type=functools.partial(_pair, KINDS_OF_EXCEPTIONS),
+        metavar='KIND=NAME',
+        help='do not move the servers of a project, flavor or aggregate, or with a'
+        ' metadata key: project=ID, flavor=NAME, aggregate=NAME, metadata=KEY',
+    )
+    add(
+        '--cloud',
+        metavar='FILE',
+        help='plan for the cloud that this JSON file describes, not for the live one',
+    )
+    add_common(parser, *FORMATS)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the subcommand and return the exit status."""
+    # Imported late, since the modules of the daemon take a second.
+    running = import_module('novasched.tools.plan.running')
+    return int(running.run(arguments))
+
+
+def _pair(kinds: tuple[str, ...], text: str) -> tuple[str, str]:
+    """The kind and the name of ``KIND=NAME``."""
+    kind, _, name = text.partition('=')
+    if kind not in kinds or not name:
+        which = ', '.join(f'{each}=' for each in kinds)
+        raise argparse.ArgumentTypeError(f'{text!r} does not begin with {which}')
+    return kind, name
+
+
+def _share(text: str) -> float:
+    """A share from 0 to 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f'{text!r} is no share from 0 to 1')
+    return value

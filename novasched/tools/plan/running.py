@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The goals of ``novaschedctl plan``: each reads nova.conf and a cloud, plans, and
+prints the plan."""
+
+import argparse
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from oslo_config import cfg
+
+from novasched.conf import loading
+from novasched.scheduler.model.usual_guests import NO_USUAL_GUESTS
+from novasched.tools import config_files
+from novasched.tools.plan import goals, reports
+from novasched.tools.plan.board import Board
+from novasched.tools.plan.described_servers import described_board
+from novasched.tools.plan.goals import Reached
+from novasched.tools.plan.live_servers import live_board
+from novasched.tools.plan.plan_file import plan_of, to_json
+from novasched.tools.plan.planner import Planner
+from novasched.tools.plan.servers import Server
+from novasched.tools.simulate import losses
+from novasched.tools.simulate.described_cloud import read_cloud
+from novasched.tools.simulate.simulation import (
+    RequestOptions,
+    Simulation,
+    change_options,
+    described_simulation,
+)
+
+MISSED = 3
+"""Exit status of a plan that does not reach its goal."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Make the plan of a goal, and return the exit status."""
+    files = config_files(arguments.config_file, arguments.config_dir)
+    conf = loading.load(files, 'novasched')
+    change_options(conf, arguments.set)
+    with _opened(conf, arguments) as (simulation, board):
+        planner = Planner(board, _exceptions(arguments.exempt, board))
+        words, reached = GOALS[arguments.command](simulation, planner, arguments)
+        plan = plan_of(words, board.moves, reached)
+    print(FORMATS[arguments.format](plan))
+    return 0 if reached.is_whole else MISSED
+
+
+@contextmanager
+def _opened(
+    conf: cfg.ConfigOpts, arguments: argparse.Namespace
+) -> Iterator[tuple[Simulation, Board]]:
+    """The board of the live cloud, or of a described one."""
+    if arguments.cloud is None:
+        with_metadata = any(kind == 'metadata' for kind, _ in arguments.exempt)
+        with live_board(conf, arguments.seed, with_metadata) as opened:
+            yield opened
+        return
+
+    cloud = read_cloud(arguments.cloud)
+    simulation = described_simulation(conf, cloud, NO_USUAL_GUESTS, arguments.seed)
+    yield simulation, described_board(simulation, cloud)
+
+
+def _make_room(
+    simulation: Simulation, planner: Planner, arguments: argparse.Namespace
+) -> tuple[str, Reached]:
+    options = RequestOptions(project=arguments.project, zone=arguments.zone)
+    request = simulation.new_request(simulation.flavor(arguments.flavor), options)
+    requests = []
+    for _ in range(arguments.count):
+        requests.append(simulation.simulator.anew(request))
+    words = f'make room for {arguments.count:,} {request.flavor.name}'
+    if arguments.zone:
+        words += f' in {arguments.zone}'
+    return words, goals.make_room(planner, requests, _most(arguments))
+
+
+def _empty(
+    simulation: Simulation, planner: Planner, arguments: argparse.Namespace
+) -> tuple[str, Reached]:
+    texts = [f'{kind}={name}' for kind, name in arguments.hosts]
+    simulator = simulation.simulator
+    zone = simulator.settings.default_availability_zone
+    closed = losses.named(texts, simulator.hosts, zone)
+    return f'empty {" ".join(texts)}', goals.empty(planner, closed, _most(arguments))
+
+
+def _pack(
+    simulation: Simulation, planner: Planner, arguments: argparse.Namespace
+) -> tuple[str, Reached]:
+    return 'pack', goals.pack(planner, _most(arguments))
+
+
+def _spread(
+    simulation: Simulation, planner: Planner, arguments: argparse.Namespace
+) -> tuple[str, Reached]:
+    threshold = arguments.threshold
+    margin = arguments.margin
+    words = f'spread above {threshold:.0%}, margin {margin:.0%}'
+    return words, goals.spread(planner, threshold, margin, _most(arguments))
+
+
+def _mend(
+    simulation: Simulation, planner: Planner, arguments: argparse.Namespace
+) -> tuple[str, Reached]:
+    return 'mend', goals.mend(planner, _most(arguments))
+
+
+GOALS: Mapping[
+    str, Callable[[Simulation, Planner, argparse.Namespace], tuple[str, Reached]]
+] = {
+    'make-room': _make_room,
+    'empty': _empty,
+    'pack': _pack,
+    'spread': _spread,
+    'mend': _mend,
+}
+"""For each goal, a function that moves servers; the goal in words, and what is
+reached."""
+
+FORMATS = {'table': reports.as_text, 'json': to_json, 'shell': reports.as_shell}
+
+
+def _most(arguments: argparse.Namespace) -> int:
+    """The maximum number of moves."""
+    if arguments.at_most is None:
+        return goals.UNLIMITED
+    return int(arguments.at_most)
+
+
+def _exceptions(
+    pairs: Sequence[tuple[str, str]], board: Board
+) -> Callable[[Server], str]:
+    """A function for why the operator does not want a server to be moved; empty if the
+    server may move."""
+
+    def why(server: Server) -> str:
+        request = server.request
+        aggregates = board.hosts[server.node_uuid].aggregates
+        names: Mapping[str, Collection[str | None]] = {
+            'project': [request.project_id],
+            'flavor': [request.flavor.name, request.flavor.flavorid],
+            'aggregate': [aggregate.name for aggregate in aggregates],
+            'metadata': server.metadata,
+        }
+        for kind, name in pairs:
+            if name in names[kind]:
+                return f'is excepted ({kind}={name})'
+        return ''
+
+    return why
