@@ -46,9 +46,20 @@ def on(host):
     return {'availability_zone': f'nova:{host}'}
 
 
-def test_a_host_is_emptied_by_the_moves_of_a_plan(cloud, capsys):
+def check(cloud, capsys, path):
+    """The states of the moves of a saved plan, and the exit status."""
+    config = cloud.databases.config('plan', cloud.config)
+    capsys.readouterr()
+    options = ['--config-file', str(config), '--format', 'json']
+    status = novaschedctl.main(['plan', 'check', str(path), *options])
+    found = json.loads(capsys.readouterr().out)['moves']
+    return [move['state'] for move in found], status
+
+
+def test_a_host_is_emptied_by_the_moves_of_a_plan(cloud, capsys, tmp_path):
     """Running servers move live, a stopped server moves cold, and the members of a
-    group stay apart. A second plan has nothing to do."""
+    group stay apart. A check holds before the moves, and finds them done afterwards. A
+    second plan has nothing to do."""
     with cloud.group('anti-affinity') as apart:
         first, *_ = cloud.boot_many(3, apart)
         lost = first.host
@@ -65,7 +76,11 @@ def test_a_host_is_emptied_by_the_moves_of_a_plan(cloud, capsys):
             running.uuid: Kind.LIVE,
             stopped.uuid: Kind.COLD,
         }
+        saved = tmp_path / 'plan.json'
+        saved.write_text(json.dumps(plan))
+        assert check(cloud, capsys, saved) == (['holds'] * 3, 0)
         carry_out(cloud, plan)
+        assert check(cloud, capsys, saved) == (['done'] * 3, 0)
 
         assert lost not in {server.host for server in cloud.api.servers()}
         assert planned(cloud, capsys, 'empty', f'host={lost}')['steps'] == []
@@ -78,6 +93,19 @@ def test_the_servers_of_a_dead_host_are_evacuated_by_a_plan(cloud, capsys):
         [[move]] = plan['steps']
         assert (move['server'], move['kind']) == (server.uuid, Kind.EVACUATION)
         carry_out(cloud, plan)
+
+
+def test_a_plan_is_void_once_its_server_has_moved(cloud, capsys, tmp_path):
+    server = cloud.boot(**on('compute-1'))
+    plan = planned(cloud, capsys, 'empty', 'host=compute-1')
+    saved = tmp_path / 'plan.json'
+    saved.write_text(json.dumps(plan))
+    [[move]] = plan['steps']
+    [elsewhere, *_] = {'compute-2', 'compute-3', 'compute-4'} - {move['host']}
+    arguments = {'host': elsewhere, 'block_migration': 'auto'}
+    cloud.api.act(server.uuid, 'os-migrateLive', arguments)
+    cloud.api.migrated(server.uuid)
+    assert check(cloud, capsys, saved) == (['void'], 3)
 
 
 def test_servers_are_packed_on_few_hosts_by_a_plan(cloud, capsys):

@@ -6,8 +6,9 @@ in the state that the moves before it leave. Nothing is moved: "--format shell" 
 the commands. "make-room" makes room for further servers of a flavor. "empty" moves the
 servers away from hosts. "pack" empties as many hosts as possible. "spread" moves
 servers from full hosts to hosts far below. "mend" moves servers that stand where the
-rules of today forbid it. The exit status is 0; 1 after an error; 2 for a wrong
-argument; 3 if the plan does not reach its goal.
+rules of today forbid it. "check" compares a plan with the present cloud. The exit
+status is 0; 1 after an error; 2 for a wrong argument; 3 if a plan does not reach its
+goal, or if a move of a checked plan is void.
 """
 
 import argparse
@@ -21,7 +22,6 @@ from novasched.tools.simulate import add_common
 
 KINDS_OF_HOSTS = ('host', 'aggregate', 'zone')
 KINDS_OF_EXCEPTIONS = ('project', 'flavor', 'aggregate', 'metadata')
-FORMATS = ('table', 'json', 'shell')
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,6 +73,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     for goal in (make_room, empty, pack, spread, mend):
         _add_limits(goal)
+        add_common(goal, 'table', 'json', 'shell')
+
+    text = 'compare a plan with the present cloud: which moves hold, are done, or void'
+    check = commands.add_parser('check', help=text, description=text)
+    check.add_argument('file', metavar='FILE', help='the plan, in JSON')
+    _add_cloud(check)
+    add_common(check, 'table', 'json')
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
@@ -88,12 +95,15 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         help='do not move the servers of a project, flavor or aggregate, or with a'
         ' metadata key: project=ID, flavor=NAME, aggregate=NAME, metadata=KEY',
     )
-    add(
+    _add_cloud(parser)
+
+
+def _add_cloud(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         '--cloud',
         metavar='FILE',
-        help='plan for the cloud that this JSON file describes, not for the live one',
+        help='the cloud that this JSON file describes, in place of the live one',
     )
-    add_common(parser, *FORMATS)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -148,6 +148,8 @@ class Board:
         self._changes: list[_Change] = []
         # The UUIDs of the servers on each compute node, in a definite order.
         self._on_node: dict[str, dict[str, None]] = defaultdict(dict)
+        # The UUIDs of the members of each server group.
+        self._members: dict[str | None, set[str]] = defaultdict(set)
         versions = [host.service.version for host in self.hosts.values()]
         self._minimum_version = min(filter(None, versions), default=0)
         self._incompatible: dict[object, Sequence[str]] = {}
@@ -178,6 +180,22 @@ class Board:
         """Note a server, which its host has already."""
         self.servers[server.uuid] = server
         self._on_node[server.node_uuid][server.uuid] = None
+        if server.group_uuid is not None:
+            self._members[server.group_uuid].add(server.uuid)
+
+    def delete(self, uuid: str) -> None:
+        """Delete a server, and begin anew: moves before cannot be undone."""
+        server = self.servers.pop(uuid)
+        self._leave(server)
+        del self._on_node[server.node_uuid][uuid]
+        self._members[server.group_uuid].discard(uuid)
+        self.settle()
+
+    def settle(self) -> None:
+        """Begin anew: moves before cannot be undone."""
+        self._changes.clear()
+        self.moves.clear()
+        self.added.clear()
 
     def on(self, node_uuid: str) -> Sequence[Server]:
         """The servers on a compute node."""
@@ -200,16 +218,22 @@ class Board:
         :param avoid: names of hosts to which the server must not move.
         :param to: the host to which the server must move.
         """
-        request = server.request
-        group = request.instance_group
-        if group is not None:
-            members = group.members & self.servers.keys()
-            hosts = frozenset(self.servers[uuid].host for uuid in members)
-            request = replace(request, instance_group=replace(group, hosts=hosts))
+        request = self.with_present_members(server.request)
         if to is not None:
             request = directed(request, to)
         unfit = self._unfit_for(self.hosts[server.node_uuid])
         return replace(request, ignore_hosts=(server.host, *unfit, *avoid))
+
+    def with_present_members(self, request: Request) -> Request:
+        """The request with the present members of its server group, and their hosts."""
+        group = request.instance_group
+        if group is None:
+            return request
+        members = group.members | self._members[group.uuid]
+        present = members & self.servers.keys()
+        hosts = frozenset(self.servers[uuid].host for uuid in present)
+        group = replace(group, members=members, hosts=hosts)
+        return replace(request, instance_group=group)
 
     def choice(
         self, request: Request, preference: Preference = Preference.NOVA_CONF
@@ -302,10 +326,10 @@ class Board:
         self.moves.append(made)
         return made
 
-    def add(self, request: Request, chosen: Selection) -> None:
-        """Place a new instance, which stays where it is."""
-        self._arrive(_newcomer(request, chosen), chosen)
+    def add(self, request: Request, chosen: Selection) -> Server:
+        """Place a new instance, which stays where it is; the server."""
         self.added.append((request, chosen))
+        return self._arrive(_newcomer(request, chosen), chosen)
 
     def take_off(self, servers: Iterable[Server]) -> None:
         """Take servers off their hosts, until the change is undone."""

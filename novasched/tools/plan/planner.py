@@ -80,12 +80,17 @@ class Planner:
 
     :param exempt: returns why the operator does not want a server to be moved; empty if
         it may be moved.
+    :param max_tries: see :data:`MAX_TRIES`.
     """
 
     def __init__(
-        self, board: Board, exempt: Callable[[Server], str] = nothing_is_exempt
+        self,
+        board: Board,
+        exempt: Callable[[Server], str] = nothing_is_exempt,
+        max_tries: int = MAX_TRIES,
     ) -> None:
         self.board = board
+        self._max_tries = max_tries
         self._exempt = exempt
         self._tries = 0
         self._accepting: dict[Hashable, frozenset[str]] = {}
@@ -169,7 +174,7 @@ class Planner:
         for number in range(1, min(most, MAX_MOVES) + 1):
             for option in self._options(wanted(), number, avoid):
                 self._tries += 1
-                if self._tries > MAX_TRIES:
+                if self._tries > self._max_tries:
                     return None
                 if self._clear(option, wanted, name, number, avoid):
                     return self.board.hosts[option.host.uuid]

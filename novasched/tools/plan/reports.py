@@ -31,8 +31,8 @@ def as_text(plan: Plan) -> str:
     copied = f'{plan.copied_mb / MIB_PER_GIB:,.1f} GiB'
     lines = [
         f'Plan: {plan.goal}',
-        f'{_sentence(plan.reached)}: {_number(len(moves), "move")} in'
-        f' {_number(len(plan.steps), "step")}, at most {copied} to copy.',
+        f'{_sentence(plan.reached)}: {counted(len(moves), "move")} in'
+        f' {counted(len(plan.steps), "step")}, at most {copied} to copy.',
     ]
     if moves:
         lines += ['', _table(plan)]
@@ -44,7 +44,7 @@ def as_text(plan: Plan) -> str:
         on_host[staying.host].append(staying)
     for host, servers in on_host.items():
         verb = 'stays' if len(servers) == 1 else 'stay'
-        lines += ['', f'{host}: {_number(len(servers), "server")} {verb}']
+        lines += ['', f'{host}: {counted(len(servers), "server")} {verb}']
         for staying in servers[:SERVERS]:
             doubt = '' if staying.is_proven else ' (no way was found)'
             lines.append(f'  {staying.name or staying.server}: {staying.why}{doubt}')
@@ -107,7 +107,8 @@ def _command(move: PlannedMove) -> str:
     return shlex.join(words)
 
 
-def _number(number: int, word: str) -> str:
+def counted(number: int, word: str) -> str:
+    """A number of things in words."""
     if number == 1:
         return f'1 {word}'
     return f'{number:,} {word}s'

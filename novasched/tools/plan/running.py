@@ -9,14 +9,15 @@ from contextlib import contextmanager
 from oslo_config import cfg
 
 from novasched.conf import loading
+from novasched.conf.redaction import printable_lines
 from novasched.scheduler.model.usual_guests import NO_USUAL_GUESTS
 from novasched.tools import config_files
-from novasched.tools.plan import goals, reports
+from novasched.tools.plan import checking, goals, reports
 from novasched.tools.plan.board import Board
 from novasched.tools.plan.described_servers import described_board
 from novasched.tools.plan.goals import Reached
 from novasched.tools.plan.live_servers import live_board
-from novasched.tools.plan.plan_file import plan_of, to_json
+from novasched.tools.plan.plan_file import plan_of, read_plan, to_json
 from novasched.tools.plan.planner import Planner
 from novasched.tools.plan.servers import Server
 from novasched.tools.simulate import losses
@@ -29,15 +30,20 @@ from novasched.tools.simulate.simulation import (
 )
 
 MISSED = 3
-"""Exit status of a plan that does not reach its goal."""
+"""Exit status of a plan that does not reach its goal, or of a check that finds a void
+move."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the plan of a goal, and return the exit status."""
+    """Make the plan of a goal, or check a plan, and return the exit status."""
     files = config_files(arguments.config_file, arguments.config_dir)
     conf = loading.load(files, 'novasched')
     change_options(conf, arguments.set)
-    with _opened(conf, arguments) as (simulation, board):
+    if arguments.command == 'check':
+        return _check(conf, arguments)
+
+    with_metadata = any(kind == 'metadata' for kind, _ in arguments.exempt)
+    with _opened(conf, arguments, with_metadata) as (simulation, board):
         planner = Planner(board, _exceptions(arguments.exempt, board))
         words, reached = GOALS[arguments.command](simulation, planner, arguments)
         plan = plan_of(words, board.moves, reached)
@@ -45,13 +51,28 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if reached.is_whole else MISSED
 
 
+def _check(conf: cfg.ConfigOpts, arguments: argparse.Namespace) -> int:
+    """Check a plan. The exit status is :data:`MISSED` if a move is void."""
+    plan = read_plan(arguments.file)
+    with _opened(conf, arguments) as (_, board):
+        found = checking.checked(Planner(board), plan.moves)
+    if arguments.format == 'json':
+        print(checking.as_json(found))
+    else:
+        print(printable_lines(checking.as_text(found)))
+    is_void = any(each.state is checking.State.VOID for each in found)
+    return MISSED if is_void else 0
+
+
 @contextmanager
 def _opened(
-    conf: cfg.ConfigOpts, arguments: argparse.Namespace
+    conf: cfg.ConfigOpts, arguments: argparse.Namespace, with_metadata: bool = False
 ) -> Iterator[tuple[Simulation, Board]]:
-    """The board of the live cloud, or of a described one."""
+    """The board of the live cloud, or of a described one.
+
+    :param with_metadata: the metadata of servers are needed.
+    """
     if arguments.cloud is None:
-        with_metadata = any(kind == 'metadata' for kind, _ in arguments.exempt)
         with live_board(conf, arguments.seed, with_metadata) as opened:
             yield opened
         return

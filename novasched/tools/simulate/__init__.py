@@ -176,6 +176,12 @@ def _add_trace(parser: argparse.ArgumentParser) -> None:
         metavar='N',
         help='report the cloud at N moments (%(default)s)',
     )
+    add(
+        '--make-room',
+        type=whole_number,
+        metavar='N',
+        help='move at most N servers for each server that would be refused',
+    )
     text = 'draw the capacity in use by the offered load, as .png, .svg or .pdf'
     add('--plot', metavar='FILE', help=text)
     add_common(parser, 'table', 'json')

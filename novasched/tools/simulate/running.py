@@ -24,6 +24,7 @@ from novasched.scheduler.model.host import capacity_of
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.model.usual_guests import UsualGuests
 from novasched.tools import config_files, explain, imported
+from novasched.tools.plan.rescue import Rescuer
 from novasched.tools.simulate import (
     advice,
     headroom,
@@ -253,7 +254,10 @@ def run_trace(arguments: argparse.Namespace) -> int:
     played = []
     for name, conf in configurations:
         with _opened(conf, arguments, entries) as (simulation, usual):
-            player = TracePlayer(simulation, usual)
+            rescuer = None
+            if arguments.make_room is not None:
+                rescuer = Rescuer(simulation.simulator, arguments.make_room)
+            player = TracePlayer(simulation, usual, rescuer)
             played.append(player.play(name, entries, arguments.moments))
 
     if arguments.format == 'json':

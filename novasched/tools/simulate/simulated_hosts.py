@@ -118,6 +118,14 @@ class SimulatedHosts(HostCache):
         self.put(host)
         return removed.request
 
+    def fit_of(self, instance_uuid: str, node_uuid: str) -> Fit | None:
+        """The NUMA cells and CPUs of a simulated instance; None without a topology."""
+        return self._placed[node_uuid][instance_uuid].fit
+
+    def forget(self, instance_uuid: str, node_uuid: str) -> None:
+        """Forget a simulated instance, which its host does not have any more."""
+        self._placed[node_uuid].pop(instance_uuid, None)
+
     def put(self, *hosts: Host) -> None:
         """Replace hosts."""
         uuids = [host.uuid for host in hosts]

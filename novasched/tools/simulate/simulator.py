@@ -216,6 +216,26 @@ class Simulator:
         if group is not None and group.uuid:
             del self._members[group.uuid][instance_uuid]
 
+    def forget(
+        self, instance_uuid: str, node_uuid: str, group_uuid: str | None
+    ) -> None:
+        """Forget a simulated instance, which its host and Placement do not have any
+        more.
+
+        :param node_uuid: the compute node on which the instance was placed.
+        """
+        self.placement.allocations.pop(instance_uuid, None)
+        self.simulated_hosts.forget(instance_uuid, node_uuid)
+        if group_uuid is not None:
+            self._members[group_uuid].pop(instance_uuid, None)
+
+    def note_member(
+        self, group_uuid: str | None, instance_uuid: str, host: str
+    ) -> None:
+        """Note the host of a member of a server group."""
+        if group_uuid is not None:
+            self._members[group_uuid][instance_uuid] = host
+
     def _with_simulated_members(self, request: Request) -> Request:
         """The request with the simulated instances in its server group."""
         group = request.instance_group

@@ -30,6 +30,7 @@ from novasched.scheduler.weighers.fragmentation import (
     usual_demands,
 )
 from novasched.scheduler.weighers.usable_capacity import FreeCapacity, Stranded
+from novasched.tools.plan.rescue import Rescuer
 from novasched.tools.simulate.evacuations import progress
 from novasched.tools.simulate.simulation import RequestOptions, Simulation
 from novasched.tools.simulate.sources import Unusable
@@ -176,12 +177,16 @@ class Played:
 
     :ivar asked: the number of instances.
     :ivar refusals: the number of refused instances by flavor and headline.
+    :ivar rescued: the number of instances that got room by moves of others.
+    :ivar moves: the number of these moves.
     """
 
     name: str
     moments: Sequence[Moment]
     asked: int
     refusals: Counter[tuple[str, str]]
+    rescued: int = 0
+    moves: int = 0
 
     @property
     def refused(self) -> int:
@@ -224,10 +229,17 @@ class TracePlayer:
     """Plays a trace in a simulation.
 
     :param usual: the usual guests of the trace.
+    :param rescuer: makes room for refused requests; None to refuse them.
     """
 
-    def __init__(self, simulation: Simulation, usual: UsualGuests) -> None:
+    def __init__(
+        self,
+        simulation: Simulation,
+        usual: UsualGuests,
+        rescuer: Rescuer | None = None,
+    ) -> None:
         self._simulation = simulation
+        self._rescuer = rescuer
         self._simulator = simulation.simulator
         # The report has no weights.
         self._simulator.leave_out_weights()
@@ -254,7 +266,12 @@ class TracePlayer:
                 due += 1
                 reported.append(self._moment(entry.at))
         counts = self._counts
-        return Played(name, reported, counts.asked, Counter(counts.refusals))
+        played = Played(name, reported, counts.asked, Counter(counts.refusals))
+        if self._rescuer is not None:
+            played = replace(
+                played, rescued=self._rescuer.rescued, moves=self._rescuer.moves
+            )
+        return played
 
     def _boot(self, number: int, entry: TraceEntry) -> None:
         """Place the instances of an entry, or refuse them."""
@@ -274,11 +291,16 @@ class TracePlayer:
             # Errors of this request alone; further requests are decided.
             counts.refusals[flavor, str(error)] += entry.count
         else:
-            selections = outcome.decision.selections
+            selections = [row[0] for row in outcome.decision.selections]
             uuids = request.instance_uuids or ()
             # Without selections after a refusal.
-            for uuid, (chosen, *_) in zip(uuids, selections, strict=False):
+            for uuid, chosen in zip(uuids, selections, strict=False):
                 servers.append((uuid, chosen.compute_node_uuid))
+            if self._rescuer is not None and servers:
+                self._rescuer.placed(request, selections)
+            elif self._rescuer is not None:
+                for server in self._rescuer.rescue(request):
+                    servers.append((server.uuid, server.node_uuid))
             if not servers:
                 headline = render.headline(outcome.record(number))
                 counts.refusals[flavor, headline] += entry.count
@@ -295,7 +317,10 @@ class TracePlayer:
             self._counts.offered.subtract(end.sizes)
             self._counts.servers -= len(end.servers)
             for uuid, node in end.servers:
-                self._simulator.delete(uuid, node)
+                if self._rescuer is not None:
+                    self._rescuer.delete(uuid, node)
+                else:
+                    self._simulator.delete(uuid, node)
 
     def _request(self, entry: TraceEntry) -> Request:
         """The request of an entry; the same for equal entries."""

@@ -17,8 +17,9 @@ REASONS = 5
 
 
 def as_json(played: Sequence[Played]) -> str:
-    """``{"settings": [{"name", "asked", "refused", "refusals": [{"flavor", "reason",
-    "number"}], "moments": [...]}]}``; a moment has the fields of :class:`Moment`."""
+    """``{"settings": [{"name", "asked", "refused", "rescued", "moves", "refusals":
+    [{"flavor", "reason", "number"}], "moments": [...]}]}``; a moment has the fields of
+    :class:`Moment`."""
     results = []
     for each in played:
         moments = []
@@ -36,6 +37,8 @@ def as_json(played: Sequence[Played]) -> str:
                 'name': each.name,
                 'asked': each.asked,
                 'refused': each.refused,
+                'rescued': each.rescued,
+                'moves': each.moves,
                 'refusals': refusals,
                 'moments': moments,
             }
@@ -75,6 +78,9 @@ def _ends(played: Sequence[Played]) -> str:
     table: dict[str, list[str]] = defaultdict(list)
     for each in played:
         table['servers refused'].append(f'{each.refused:,} of {each.asked:,}')
+        if any(other.moves for other in played):
+            rescued = f'{each.rescued:,} by {each.moves:,} moves'
+            table['servers that got room'].append(rescued)
         for label, text in _end(each.moments[-1]):
             table[label].append(text)
     rows = [(label, *cells) for label, cells in table.items()]

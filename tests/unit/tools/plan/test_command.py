@@ -140,6 +140,68 @@ def test_excepted_servers_stay(plan, exempt, staying):
 
 
 @pytest.mark.parametrize(
+    ('change', 'first', 'why'),
+    [
+        pytest.param({}, '1 holds, 0 done, 0 void', '', id='as before'),
+        pytest.param(
+            {'host': 'a-00001'}, '0 holds, 1 done, 0 void', '', id='on its new host'
+        ),
+        pytest.param(
+            {'host': 'b-00000'},
+            '0 holds, 0 done, 1 void',
+            'the server is on b-00000',
+            id='elsewhere',
+        ),
+        pytest.param(
+            {'locked': True},
+            '0 holds, 0 done, 1 void',
+            'the server is locked',
+            id='locked',
+        ),
+        pytest.param(
+            {'name': 'other'},
+            '0 holds, 0 done, 1 void',
+            'the server is gone',
+            id='gone',
+        ),
+        pytest.param(
+            {'flavor': 'big'},
+            '0 holds, 0 done, 1 void',
+            'a-00001 lacks',
+            id='no room any more',
+        ),
+    ],
+)
+def test_a_check_tells_the_moves_that_hold_are_done_or_void(
+    tmp_path, capsys, change, first, why
+):
+    """The cloud has changed since the plan was made."""
+    kinds = [{'name': 'b', 'vcpus': 4, 'memory_mb': 4096, 'reserved_memory_mb': 0}]
+    sizes = {'small': (1, 1024), 'big': (4, 4096)}
+    server = {'name': 'web', 'flavor': 'small', 'host': 'a-00000'}
+    near = {'name': 'near', 'flavor': 'small', 'host': 'a-00001', 'locked': True}
+    description = a_cloud(2, (4, 4096), sizes, [server, near])
+    cloud = tmp_path / 'cloud.json'
+    plan = tmp_path / 'plan.json'
+    conf = tmp_path / 'nova.conf'
+    conf.write_text('[DEFAULT]\n')
+    given = ['--cloud', str(cloud), '--config-file', str(conf)]
+
+    cloud.write_text(json.dumps(description))
+    novaschedctl.main(['plan', 'empty', 'host=a-00000', '--format', 'json', *given])
+    plan.write_text(capsys.readouterr().out)
+    description['hosts'] += kinds
+    description['servers'][0] = {**server, **change}
+    cloud.write_text(json.dumps(description))
+    status = novaschedctl.main(['plan', 'check', str(plan), *given])
+
+    said = capsys.readouterr().out
+    assert said.startswith(f'Of 1 move: {first}.')
+    assert why in said
+    assert status == (3 if why else 0)
+
+
+@pytest.mark.parametrize(
     ('text', 'why'),
     [
         ('{', 'truncated'),

@@ -216,3 +216,44 @@ def test_a_trace_of_meaningless_numbers_is_refused(tmp_path, field, value):
     path.write_text(f'{{"at": 0}}\n{{"at": 1, "{field}": {value}}}\n')
     with pytest.raises(Unusable, match=f'{path}: line 2'):
         read_trace(str(path))
+
+
+def filled(lifetime):
+    """Entries that leave half of two small hosts free, and ask for a whole host."""
+    # The hosts with cells are full of guests, for ever.
+    entries = boots(8, flavor='half', zone='az1')
+    for at in (1, 2):
+        entries.append({'at': at, 'flavor': 'half', 'lifetime': lifetime})
+    entries.append({'at': 3, 'vcpus': 4, 'memory_mb': 8192, 'lifetime': lifetime})
+    return entries
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'refused', 'rescued', 'moves'),
+    [([], 1, 0, 0), (['--make-room', '1'], 0, 1, 1)],
+)
+def test_a_refused_server_gets_room_by_moves_of_others(
+    play, arguments, refused, rescued, moves
+):
+    """A server that moved away is deleted at its end like any other: afterwards there
+    is room without a move."""
+    later = [{**entry, 'at': entry['at'] + 100} for entry in filled(10)[8:]]
+    for entries, times in ((filled(10), 1), ([*filled(10), *later], 2)):
+        given = [*arguments, '--format', 'json']
+        [played] = json.loads(play(*entries, arguments=given).out)['settings']
+        assert played['refused'] == times * refused
+        assert (played['rescued'], played['moves']) == (times * rescued, times * moves)
+        assert played['moments'][-1]['servers'] == 8 + 2 + rescued
+
+
+def test_members_of_a_group_stay_apart_while_they_make_room(play):
+    """The members of a group that joined after a server count as well when it moves."""
+    entries = [
+        *boots(8, flavor='half', zone='az1'),
+        {'at': 1, 'vcpus': 1, 'memory_mb': 2048, 'group': 'apart'},
+        {'at': 2, 'vcpus': 1, 'memory_mb': 2048, 'group': 'apart'},
+        {'at': 3, 'vcpus': 4, 'memory_mb': 8192},
+    ]
+    given = ['--make-room', '3', '--format', 'json']
+    [played] = json.loads(play(*entries, arguments=given).out)['settings']
+    assert (played['refused'], played['moves']) == (1, 0)
