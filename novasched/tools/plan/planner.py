@@ -9,7 +9,8 @@ itself. The number of moves limits both.
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from heapq import nlargest
+from itertools import combinations, islice
 
 from novasched.scheduler.model.host import Host, Selection
 from novasched.scheduler.model.request import Request
@@ -26,12 +27,19 @@ from novasched.tools.plan.servers import Kind, Server, kind_of_move
 AFFINITY = 'affinity'
 MAX_MOVES = 6
 """Moves that make room for a request."""
-MAX_TRIES = 2_000
-"""Sets of servers that a search tries to move."""
+MAX_EFFORT = 2_000
+"""The effort of a search: the sets of servers that it tries to move, and a part of the
+hosts that it looks at for each choice of sets."""
+HOSTS_PER_TRY = 50
+"""The hosts that a search looks at in the time in which it tries to move a set."""
 MAX_HOSTS = 500
 """Hosts on which a search looks for several servers to move: those that lack least."""
+MAX_SPARE = 2
+"""Moves that make room for the servers of a set, beyond the moves of these servers."""
 MAX_SETS = 50
 """Sets of servers of a host that a search tries, the cheapest first."""
+MAX_LOOKED_AT = 500
+"""Sets of servers of a host that a search looks at."""
 MAX_SERVERS = 24
 """Servers of a host that a search combines to sets."""
 PINNED_FACTOR = 2
@@ -80,19 +88,19 @@ class Planner:
 
     :param exempt: returns why the operator does not want a server to be moved; empty if
         it may be moved.
-    :param max_tries: see :data:`MAX_TRIES`.
+    :param max_effort: see :data:`MAX_EFFORT`.
     """
 
     def __init__(
         self,
         board: Board,
         exempt: Callable[[Server], str] = nothing_is_exempt,
-        max_tries: int = MAX_TRIES,
+        max_effort: int = MAX_EFFORT,
     ) -> None:
         self.board = board
-        self._max_tries = max_tries
+        self._max_effort = max_effort
         self._exempt = exempt
-        self._tries = 0
+        self._effort = 0
         self._accepting: dict[Hashable, frozenset[str]] = {}
         self._obstacles: dict[str, str] = {}
 
@@ -127,6 +135,7 @@ class Planner:
         purpose: str,
         most: int,
         avoid: Sequence[str] = (),
+        closed: Sequence[str] = (),
         preference: Preference = Preference.FULLEST,
     ) -> Move | None:
         """Move a server, and make room for the server if no host fits; None if no way
@@ -135,21 +144,24 @@ class Planner:
         :param purpose: what the move is good for.
         :param most: the maximum number of moves, with the move of the server.
         :param avoid: names of hosts to which no server must move.
+        :param closed: names of further hosts to which this server must not move.
         """
         if most < 1:
             return None
-        made = self.board.move(server, purpose, avoid, preference)
+        own_avoid = (*closed, *avoid)
+        made = self.board.move(server, purpose, own_avoid, preference)
         if made is not None or most == 1:
             return made
 
-        # For the server itself, the host that it leaves is no place.
-        closed = (server.host, *avoid)
         host = self.make_room(
-            lambda: self.board.request_of(server, avoid), server.name, most - 1, closed
+            lambda: self.board.request_of(server, own_avoid),
+            server.name,
+            most - 1,
+            avoid,
         )
         if host is None:
             return None
-        made = self.board.move(server, purpose, avoid, to=host)
+        made = self.board.move(server, purpose, own_avoid, to=host)
         assert made is not None, 'the room is gone'
         return made
 
@@ -172,12 +184,14 @@ class Planner:
         if not self.could_accept(wanted()):
             return None
         for number in range(1, min(most, MAX_MOVES) + 1):
-            for option in self._options(wanted(), number, avoid):
-                self._tries += 1
-                if self._tries > self._max_tries:
-                    return None
-                if self._clear(option, wanted, name, number, avoid):
-                    return self.board.hosts[option.host.uuid]
+            for size in range(max(1, number - MAX_SPARE), number + 1):
+                for option in self._options(wanted(), size, avoid):
+                    self._effort += 1
+                    if self._effort > self._max_effort:
+                        return None
+                    # Moves beyond the size of the set make room for its servers.
+                    if self._clear(option, wanted, name, number, avoid):
+                        return self.board.hosts[option.host.uuid]
         return None
 
     def straighten(self, start: Mark) -> None:
@@ -209,8 +223,8 @@ class Planner:
         raise AssertionError('the moves cannot be repeated')
 
     def begin_search(self) -> None:
-        """Allow as many tries as for the first search."""
-        self._tries = 0
+        """Begin a search with an effort of its own."""
+        self._effort = 0
 
     def could_accept(self, request: Request) -> frozenset[str]:
         """The UUIDs of the compute nodes that would fit a request if all servers that
@@ -252,14 +266,14 @@ class Planner:
         if not fits:
             return False
 
-        closed = (option.host.host, *avoid)
+        closed = (option.host.host,)
         purpose = f'makes room for {name} on {option.host.host}'
         left = most
         for number, server in enumerate(option.servers, 1):
             before = len(board.moves)
             # One move is kept for each of the other servers.
             spare = left - (len(option.servers) - number)
-            if self.move(server, purpose, spare, closed) is None:
+            if self.move(server, purpose, spare, avoid, closed) is None:
                 board.undo(mark)
                 return False
             left -= len(board.moves) - before
@@ -280,6 +294,7 @@ class Planner:
 
         :param number: the number of servers in a set.
         """
+        self._effort += len(self.board.hosts) // HOSTS_PER_TRY
         could_accept = self.could_accept(request)
         closed = {*avoid, *request.ignore_hosts}
         demand = demand_of(request)
@@ -317,8 +332,16 @@ class Planner:
             if of_kind[kind] <= number:
                 servers.append(server)
 
+        for name, amount in lacking.items():
+            held = [
+                server.amounts.get(host.uuid, {}).get(name, 0) for server in servers
+            ]
+            if sum(nlargest(number, held)) < amount:
+                return
+
         found = 0
-        for chosen in combinations(servers[:MAX_SERVERS], number):
+        sets = combinations(servers[:MAX_SERVERS], number)
+        for chosen in islice(sets, MAX_LOOKED_AT):
             if not _have(chosen, host, lacking):
                 continue
             yield chosen

@@ -12,8 +12,8 @@ from novasched.tools.plan.planner import Planner
 from novasched.tools.plan.servers import Server
 from novasched.tools.simulate.simulator import Simulator
 
-TRIES = 100
-"""Sets of instances that a search tries to move. A full cloud refuses many requests."""
+EFFORT = 100
+"""The effort of a search. A full cloud refuses many requests."""
 
 
 class Rescuer:
@@ -30,7 +30,7 @@ class Rescuer:
         self._simulator = simulator
         self._most = most
         self._board = Board(simulator)
-        self._planner = Planner(self._board, max_tries=TRIES)
+        self._planner = Planner(self._board, max_effort=EFFORT)
 
     def placed(self, request: Request, selections: Sequence[Selection]) -> None:
         """Note the instances of a request, which the simulator has placed."""
