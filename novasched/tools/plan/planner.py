@@ -153,6 +153,7 @@ class Planner:
         if made is not None or most == 1:
             return made
 
+        mark = self.board.mark()
         host = self.make_room(
             lambda: self.board.request_of(server, own_avoid),
             server.name,
@@ -160,6 +161,10 @@ class Planner:
             avoid,
         )
         if host is None:
+            return None
+        if self.board.servers[server.uuid] is not server:
+            # The server itself was in the way of another one, and has moved.
+            self.board.undo(mark)
             return None
         made = self.board.move(server, purpose, own_avoid, to=host)
         assert made is not None, 'the room is gone'
@@ -270,6 +275,8 @@ class Planner:
         purpose = f'makes room for {name} on {option.host.host}'
         left = most
         for number, server in enumerate(option.servers, 1):
+            if board.servers[server.uuid] is not server:
+                continue  # it has made room for a server before
             before = len(board.moves)
             # One move is kept for each of the other servers.
             spare = left - (len(option.servers) - number)
@@ -404,12 +411,18 @@ def _needs_of(request: Request) -> Hashable:
     group_uuid = None
     if request.instance_group is not None:
         group_uuid = request.instance_group.uuid
+    cell_uuid = None
+    if request.requested_destination is not None:
+        cell_uuid = request.requested_destination.cell_uuid
     return (
         id(request.flavor),
         id(request.image),
+        request.is_bfv,
         request.project_id,
         request.availability_zone,
         group_uuid,
+        cell_uuid,
+        tuple(sorted(request.scheduler_hints.items())),
     )
 
 
