@@ -18,9 +18,8 @@ from importlib import import_module
 # Sets the number of threads of numeric libraries, so it is imported before them.
 import novasched.concurrency  # noqa: F401
 from novasched.tools import whole_number
-from novasched.tools.simulate import add_common
+from novasched.tools.simulate import KINDS_OF_HOSTS, add_common
 
-KINDS_OF_HOSTS = ('host', 'aggregate', 'zone')
 KINDS_OF_EXCEPTIONS = ('project', 'flavor', 'aggregate', 'metadata')
 
 

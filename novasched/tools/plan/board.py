@@ -36,7 +36,7 @@ class Preference(Enum):
     EMPTIEST = 'the emptiest host'
 
 
-def used_share(host: Host) -> float:
+def share_in_use(host: Host) -> float:
     """The share of memory or floating vCPUs in use, overcommit included: the greater of
     both."""
     shares = [0.0]
@@ -73,7 +73,7 @@ class _UseWeigher(Weigher):
         return 1.0
 
     def weigh(self, host: Host, request: Request) -> float:
-        return used_share(host)
+        return share_in_use(host)
 
 
 class _RoomWeigher(_UseWeigher):
@@ -129,7 +129,6 @@ class Board:
     :ivar servers: the servers by UUID, on their present hosts.
     :ivar moves: the moves so far.
     :ivar added: the requests of new instances so far, each with its host.
-    :ivar decisions: the number of decisions so far.
     """
 
     def __init__(self, simulator: Simulator) -> None:
@@ -137,7 +136,6 @@ class Board:
         self.servers: dict[str, Server] = {}
         self.moves: list[Move] = []
         self.added: list[tuple[Request, Selection]] = []
-        self.decisions = 0
         settings = simulator.settings
         self._drivers: Mapping[Preference, FilterScheduler | None] = {
             Preference.NOVA_CONF: None,
@@ -376,7 +374,6 @@ class Board:
         self.simulator.simulated_hosts.put(*hosts.values())
 
     def _decided(self, request: Request, preference: Preference) -> Decision:
-        self.decisions += 1
         return self.simulator.choice(request, self._drivers[preference])
 
     def _arrive(self, server: Server, chosen: Selection) -> Server:

@@ -11,7 +11,8 @@ from novasched.scheduler.model.request import Destination, Request, ServerGroup
 from novasched.tools.plan.board import Board, demand_of, directed
 from novasched.tools.plan.servers import Server
 from novasched.tools.sandbox.computes import stable_uuid
-from novasched.tools.simulate.described_cloud import DescribedCloud, DescribedServer
+from novasched.tools.simulate.cloud_file import DescribedServer
+from novasched.tools.simulate.described_cloud import DescribedCloud
 from novasched.tools.simulate.simulation import RequestOptions, Simulation
 from novasched.tools.simulate.sources import Unusable
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from novasched.scheduler.model.host import UP, Host, state
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.model.values import first_names
-from novasched.tools.plan.board import Preference, directed, used_share
+from novasched.tools.plan.board import Preference, directed, share_in_use
 from novasched.tools.plan.planner import AFFINITY, Planner
 from novasched.tools.plan.servers import Server
 
@@ -292,7 +292,7 @@ def spread(
         before = len(board.moves)
         _spread_once(planner, threshold, margin, most)
     planner.straighten(start)
-    above = [host for host in board.hosts.values() if used_share(host) > threshold]
+    above = [host for host in board.hosts.values() if share_in_use(host) > threshold]
     summary = f'{_hosts(len(above))} above {threshold:.0%} then'
     further = ''
     if above and len(board.moves) < most:
@@ -308,11 +308,11 @@ def _spread_once(planner: Planner, threshold: float, margin: float, most: int) -
     while len(board.moves) < most:
         above = []
         for host in board.hosts.values():
-            if used_share(host) > threshold and host.uuid not in stuck:
+            if share_in_use(host) > threshold and host.uuid not in stuck:
                 above.append(host)
         if not above:
             return
-        fullest = max(above, key=lambda host: (used_share(host), host.host))
+        fullest = max(above, key=lambda host: (share_in_use(host), host.host))
         if not _relieve(planner, fullest, threshold, margin):
             stuck.add(fullest.uuid)
 
@@ -320,13 +320,13 @@ def _spread_once(planner: Planner, threshold: float, margin: float, most: int) -
 def _relieve(planner: Planner, host: Host, threshold: float, margin: float) -> bool:
     """Move a server from a host to the emptiest host that fits."""
     board = planner.board
-    before = used_share(host)
+    before = share_in_use(host)
     for server in planner.movable_on(host.uuid):
         mark = board.mark()
         purpose = f'{before:.0%} of {host.host} is in use'
         made = board.move(server, purpose, (), Preference.EMPTIEST)
         if made is not None:
-            after = used_share(board.hosts[board.servers[server.uuid].node_uuid])
+            after = share_in_use(board.hosts[board.servers[server.uuid].node_uuid])
             if after < before and after <= min(before - margin, threshold):
                 return True
         board.undo(mark)

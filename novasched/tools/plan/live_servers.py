@@ -76,7 +76,7 @@ class _LiveServers:
         host = self._hosts[evacuee.host, evacuee.node]
         request = evacuee.request
         if isinstance(request, str):
-            return self._described(evacuee, host, NOTHING_KNOWN, unknown=request)
+            return self._made(evacuee, host, NOTHING_KNOWN, unknown=request)
 
         request = replace(
             request,
@@ -86,11 +86,11 @@ class _LiveServers:
         try:
             demand = {name: n for name, n in demand_of(request).items() if n}
         except NoValidHost as error:
-            return self._described(evacuee, host, request, unknown=str(error))
+            return self._made(evacuee, host, request, unknown=str(error))
 
         is_plain = not request.pci_requests and demand.keys() <= HOST_CLASSES
         if request.numa_topology is None and is_plain:
-            return self._described(evacuee, host, request, {host.uuid: demand})
+            return self._made(evacuee, host, request, {host.uuid: demand})
 
         # The CPUs may count as VCPU or PCPU, and the devices are those of the claim.
         amounts = self._live.application.placement.allocations(evacuee.uuid)
@@ -100,9 +100,9 @@ class _LiveServers:
         if request.numa_topology is not None and evacuee.uuid not in fits:
             unknown = 'has NUMA cells that cannot be read (instance_extra)'
         fit = fits.get(evacuee.uuid)
-        return self._described(evacuee, host, request, amounts, fit, unknown)
+        return self._made(evacuee, host, request, amounts, fit, unknown)
 
-    def _described(
+    def _made(
         self,
         evacuee: Evacuee,
         host: Host,

@@ -12,7 +12,7 @@ from novasched.tools.plan.goals import Reached, Staying
 from novasched.tools.plan.planner import copied_mb
 from novasched.tools.plan.servers import Kind
 from novasched.tools.plan.steps import steps_of
-from novasched.tools.simulate.sources import Unusable
+from novasched.tools.simulate.sources import Unusable, read_json
 
 VERSION = 1
 """The version of the JSON."""
@@ -127,21 +127,12 @@ def to_json(plan: Plan) -> str:
     return json.dumps(msgspec.to_builtins(plan), indent=2)
 
 
-_decode = msgspec.json.Decoder(Plan).decode
-
-
 def read_plan(path: str) -> Plan:
     """The plan in a file.
 
     :raises Unusable: the file cannot be read, or is no plan of this version.
     """
-    try:
-        with open(path, 'rb') as file:
-            plan = _decode(file.read())
-    except OSError as error:
-        raise Unusable(f'{path}: {error.strerror}') from None
-    except ValueError as error:
-        raise Unusable(f'{path}: {error}') from None
+    plan = read_json(path, Plan)
     if plan.version != VERSION:
         why = f'a plan of version {plan.version}, and this release reads {VERSION}'
         raise Unusable(f'{path}: {why}')

@@ -32,7 +32,7 @@ REQUEST_OPTIONS = (
 )
 """Options that a recorded request answers itself."""
 
-KINDS_OF_LOSS = ('host', 'aggregate', 'zone')
+KINDS_OF_HOSTS = ('host', 'aggregate', 'zone')
 _amount = functools.partial(whole_number, least=0)
 
 
@@ -143,14 +143,14 @@ def _add_lose(parser: argparse.ArgumentParser) -> None:
     )
     lost.add_argument(
         '--any',
-        choices=KINDS_OF_LOSS,
+        choices=KINDS_OF_HOSTS,
         help='lose each host, aggregate or zone in turn, as if it alone were lost',
     )
 
 
 def _add_headroom(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add('kind', choices=KINDS_OF_LOSS[1:], help='the sets of hosts to look at')
+    add('kind', choices=KINDS_OF_HOSTS[1:], help='the sets of hosts to look at')
     add(
         '--flavor',
         required=True,
@@ -283,8 +283,8 @@ def _conflict(arguments: argparse.Namespace) -> str | None:
 
 def _loss(text: str) -> str:
     kind, name = _pair(text)
-    if kind not in KINDS_OF_LOSS:
-        kinds = ', '.join(KINDS_OF_LOSS)
+    if kind not in KINDS_OF_HOSTS:
+        kinds = ', '.join(KINDS_OF_HOSTS)
         raise argparse.ArgumentTypeError(f'{text!r} does not begin with {kinds}')
     return f'{kind}={name}'
 

@@ -5,6 +5,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
 
 from novasched.conf.errors import NovaschedError
 from novasched.conf.settings import Settings
@@ -17,8 +20,25 @@ SQLITE = b'SQLite format 3\0'
 NETWORKS = 'requested_networks'
 
 
+_Content = TypeVar('_Content')
+
+
 class Unusable(NovaschedError):
     """For the operator: a file, or a part of it, cannot be used."""
+
+
+def read_json(path: str, kind: type[_Content]) -> _Content:
+    """The content of a JSON file.
+
+    :raises Unusable: the file cannot be read, or its content is of another kind.
+    """
+    try:
+        with open(path, 'rb') as file:
+            return msgspec.json.decode(file.read(), type=kind)
+    except OSError as error:
+        raise Unusable(f'{path}: {error.strerror}') from None
+    except ValueError as error:
+        raise Unusable(f'{path}: {error}') from None
 
 
 @dataclass(frozen=True, slots=True)
