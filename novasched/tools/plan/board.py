@@ -24,7 +24,7 @@ from novasched.scheduler.memory import Amounts
 from novasched.scheduler.model.host import Host, Selection
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.weighers import Scope, Weigher, host_alone
-from novasched.tools.plan.servers import Kind, Server, kind_of_move, obstacle
+from novasched.tools.plan.servers import Kind, PlacedServer, kind_of_move, obstacle
 from novasched.tools.simulate.simulator import Simulator
 
 
@@ -93,7 +93,7 @@ class Move:
     :ivar purpose: what the move is good for.
     """
 
-    server: Server
+    server: PlacedServer
     host: str
     node: str
     kind: Kind
@@ -112,7 +112,7 @@ class _Change:
     host: Host
     amounts: Amounts
     sign: int
-    server: Server | None = None
+    server: PlacedServer | None = None
 
 
 class Mark(NamedTuple):
@@ -133,7 +133,7 @@ class Board:
 
     def __init__(self, simulator: Simulator) -> None:
         self.simulator = simulator
-        self.servers: dict[str, Server] = {}
+        self.servers: dict[str, PlacedServer] = {}
         self.moves: list[Move] = []
         self.added: list[tuple[Request, Selection]] = []
         settings = simulator.settings
@@ -157,7 +157,7 @@ class Board:
         """The hosts by UUID of the compute node."""
         return self.simulator.simulated_hosts.hosts
 
-    def place(self, server: Server, chosen: Selection | None = None) -> None:
+    def place(self, server: PlacedServer, chosen: Selection | None = None) -> None:
         """Place a server on its host, before the first move.
 
         :param chosen: the NUMA cells and devices of the server; None for a server that
@@ -174,7 +174,7 @@ class Board:
         self.enter(server)
         self._changes.clear()
 
-    def enter(self, server: Server) -> None:
+    def enter(self, server: PlacedServer) -> None:
         """Note a server, which its host has already."""
         self.servers[server.uuid] = server
         self._on_node[server.node_uuid][server.uuid] = None
@@ -195,7 +195,7 @@ class Board:
         self.moves.clear()
         self.added.clear()
 
-    def on(self, node_uuid: str) -> Sequence[Server]:
+    def on(self, node_uuid: str) -> Sequence[PlacedServer]:
         """The servers on a compute node."""
         return [self.servers[uuid] for uuid in self._on_node.get(node_uuid, ())]
 
@@ -204,12 +204,12 @@ class Board:
         negative if more is in use than there is."""
         return self.simulator.placement.free.by_provider.get(node_uuid, {})
 
-    def obstacle(self, server: Server) -> str:
+    def obstacle(self, server: PlacedServer) -> str:
         """Why nova does not move a server; empty if nova does."""
         return obstacle(server, self.hosts[server.node_uuid], self._minimum_version)
 
     def request_of(
-        self, server: Server, avoid: Sequence[str] = (), to: Host | None = None
+        self, server: PlacedServer, avoid: Sequence[str] = (), to: Host | None = None
     ) -> Request:
         """The request of nova-conductor for a move of a server.
 
@@ -297,7 +297,7 @@ class Board:
 
     def move(
         self,
-        server: Server,
+        server: PlacedServer,
         purpose: str,
         avoid: Sequence[str] = (),
         preference: Preference = Preference.NOVA_CONF,
@@ -324,14 +324,14 @@ class Board:
         self.moves.append(made)
         return made
 
-    def add(self, request: Request, chosen: Selection) -> Server:
+    def add(self, request: Request, chosen: Selection) -> PlacedServer:
         """Place a new instance, which stays where it is; the server."""
         self.added.append((request, chosen))
         return self._arrive(_newcomer(request, chosen), chosen)
 
-    def take_off(self, servers: Iterable[Server]) -> None:
+    def take_off(self, servers: Iterable[PlacedServer]) -> None:
         """Take servers off their hosts, until the change is undone."""
-        on_node: dict[str, list[Server]] = {}
+        on_node: dict[str, list[PlacedServer]] = {}
         for server in servers:
             on_node.setdefault(server.node_uuid, []).append(server)
 
@@ -376,7 +376,7 @@ class Board:
     def _decided(self, request: Request, preference: Preference) -> Decision:
         return self.simulator.choice(request, self._drivers[preference])
 
-    def _arrive(self, server: Server, chosen: Selection) -> Server:
+    def _arrive(self, server: PlacedServer, chosen: Selection) -> PlacedServer:
         """Place a server on a host beside its present host; the server there."""
         before = self.hosts[chosen.compute_node_uuid]
         settings = self.simulator.settings
@@ -396,7 +396,7 @@ class Board:
             fit=fit,
         )
 
-    def _leave(self, server: Server) -> None:
+    def _leave(self, server: PlacedServer) -> None:
         before = self.hosts[server.node_uuid]
         host = fitting.without_instance_claimed(before, server.request, server.fit)
         host = replace(host, num_io_ops=before.num_io_ops)
@@ -408,7 +408,7 @@ class Board:
         after: Host,
         amounts: Amounts,
         sign: int,
-        server: Server | None = None,
+        server: PlacedServer | None = None,
     ) -> None:
         self._changes.append(_Change(before, amounts, sign, server))
         self.simulator.simulated_hosts.put(after)
@@ -434,7 +434,9 @@ class Board:
         return self._incompatible[key]
 
 
-def _newcomer(request: Request, chosen: Selection) -> Server:
+def _newcomer(request: Request, chosen: Selection) -> PlacedServer:
     """A server that has no host yet."""
     uuid = request.instance_uuid or ''
-    return Server(uuid, '', chosen.service_host, chosen.compute_node_uuid, request, {})
+    return PlacedServer(
+        uuid, '', chosen.service_host, chosen.compute_node_uuid, request, {}
+    )

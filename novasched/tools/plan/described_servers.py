@@ -9,7 +9,7 @@ from novasched.placement.query import HOST_CLASSES
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Destination, Request, ServerGroup
 from novasched.tools.plan.board import Board, demand_of, directed
-from novasched.tools.plan.servers import Server
+from novasched.tools.plan.servers import PlacedServer
 from novasched.tools.sandbox.computes import stable_uuid
 from novasched.tools.simulate.cloud_file import DescribedServer
 from novasched.tools.simulate.described_cloud import DescribedCloud
@@ -48,7 +48,7 @@ def described_board(simulation: Simulation, cloud: DescribedCloud) -> Board:
     return board
 
 
-def _servers(simulation: Simulation, cloud: DescribedCloud) -> Iterator[Server]:
+def _servers(simulation: Simulation, cloud: DescribedCloud) -> Iterator[PlacedServer]:
     """The servers in the order of the file; without allocations if the scheduler has to
     choose NUMA cells or devices."""
     members = defaultdict[str, set[str]](set)
@@ -84,7 +84,7 @@ def _server(
     host: Host,
     request: Request,
     group: ServerGroup | None,
-) -> Server:
+) -> PlacedServer:
     uuid = _uuid_of(described)
     hints: Mapping[str, tuple[str, ...]] = {}
     if group is not None:
@@ -101,7 +101,7 @@ def _server(
     amounts = {}
     if request.numa_topology is None and demand.keys() <= HOST_CLASSES:
         amounts[host.uuid] = demand
-    return Server(
+    return PlacedServer(
         uuid,
         described.name,
         host.host,

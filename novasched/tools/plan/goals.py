@@ -13,7 +13,7 @@ from novasched.scheduler.model.request import Request
 from novasched.scheduler.model.values import first_names
 from novasched.tools.plan.board import Preference, directed, share_in_use
 from novasched.tools.plan.planner import AFFINITY, Planner
-from novasched.tools.plan.servers import Server
+from novasched.tools.plan.servers import PlacedServer
 
 UNLIMITED = 1_000_000
 """The limit of moves of a plan without a limit."""
@@ -28,7 +28,7 @@ class Staying:
     :ivar is_proven: True if no plan could move the server.
     """
 
-    server: Server
+    server: PlacedServer
     why: str
     is_proven: bool = False
 
@@ -128,7 +128,7 @@ def empty(planner: Planner, closed: Collection[str], most: int = UNLIMITED) -> R
     """
     board = planner.board
     avoid = tuple(sorted(closed))
-    servers: list[Server] = []
+    servers: list[PlacedServer] = []
     for uuid, host in board.hosts.items():
         if host.host in closed:
             servers += board.on(uuid)
@@ -156,7 +156,7 @@ def empty(planner: Planner, closed: Collection[str], most: int = UNLIMITED) -> R
 
 
 def _refused(
-    planner: Planner, server: Server, avoid: Sequence[str], most: int
+    planner: Planner, server: PlacedServer, avoid: Sequence[str], most: int
 ) -> Staying:
     """Why a server stays that may move."""
     board = planner.board
@@ -171,7 +171,7 @@ def _refused(
     return Staying(server, board.why_nowhere(request), is_proven)
 
 
-def _others_to_be_with(planner: Planner, server: Server) -> str:
+def _others_to_be_with(planner: Planner, server: PlacedServer) -> str:
     """The names of the other members of an affinity group on the host of a server;
     empty without such members."""
     group = server.request.instance_group
@@ -186,11 +186,11 @@ def _others_to_be_with(planner: Planner, server: Server) -> str:
 
 def _move_all(
     planner: Planner,
-    servers: Iterable[Server],
+    servers: Iterable[PlacedServer],
     avoid: Sequence[str],
     most: int,
     preference: Preference,
-) -> list[Server]:
+) -> list[PlacedServer]:
     """Move servers. The servers that stay.
 
     First all servers for which a host fits, and then the servers for which room must be
@@ -352,7 +352,7 @@ def mend(planner: Planner, most: int = UNLIMITED) -> Reached:
 
 
 def _mend_once(
-    planner: Planner, found: Sequence[tuple[Server, str]], most: int
+    planner: Planner, found: Sequence[tuple[PlacedServer, str]], most: int
 ) -> list[Staying]:
     """Move misplaced servers. The servers that stay misplaced.
 
@@ -377,7 +377,7 @@ def _mend_once(
     return staying
 
 
-def misplaced(planner: Planner) -> list[tuple[Server, str]]:
+def misplaced(planner: Planner) -> list[tuple[PlacedServer, str]]:
     """The servers that their hosts would not get today, each with the reason, the
     cheapest first. A server on a host that is disabled or down may stay.
 
@@ -402,7 +402,7 @@ def misplaced(planner: Planner) -> list[tuple[Server, str]]:
     return found
 
 
-def _why_misplaced(planner: Planner, server: Server) -> str:
+def _why_misplaced(planner: Planner, server: PlacedServer) -> str:
     """Why the host of a server would not get the server today; empty if it would."""
     board = planner.board
     host = board.hosts[server.node_uuid]
@@ -420,7 +420,7 @@ def _why_misplaced(planner: Planner, server: Server) -> str:
     return why
 
 
-def _largest_first(server: Server) -> tuple[int, int, str, str]:
+def _largest_first(server: PlacedServer) -> tuple[int, int, str, str]:
     """The sort key of servers, the largest first."""
     flavor = server.request.flavor
     return -flavor.memory_mb, -flavor.vcpus, server.name, server.uuid

@@ -18,7 +18,7 @@ from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.numa import CellFit, Fit
 from novasched.scheduler.model.request import Request
 from novasched.tools.plan.board import Board, demand_of
-from novasched.tools.plan.servers import Server
+from novasched.tools.plan.servers import PlacedServer
 from novasched.tools.simulate.evacuations import Evacuee, rows_in
 from novasched.tools.simulate.simulation import LiveSimulation, open_simulation
 
@@ -57,7 +57,7 @@ class _LiveServers:
         self._hosts = {host.key: host for host in hosts.values()}
         self._parts: dict[str, object] = {}
 
-    def read(self, with_metadata: bool) -> Iterator[Server]:
+    def read(self, with_metadata: bool) -> Iterator[PlacedServer]:
         """The servers on the hosts."""
         evacuees = []
         for evacuee in self._live.evacuations().on(None):
@@ -72,7 +72,7 @@ class _LiveServers:
             server = self._server(evacuee, fits)
             yield replace(server, metadata=metadata.get(evacuee.uuid, {}))
 
-    def _server(self, evacuee: Evacuee, fits: Mapping[str, Fit]) -> Server:
+    def _server(self, evacuee: Evacuee, fits: Mapping[str, Fit]) -> PlacedServer:
         host = self._hosts[evacuee.host, evacuee.node]
         request = evacuee.request
         if isinstance(request, str):
@@ -110,8 +110,8 @@ class _LiveServers:
         amounts: Amounts | None = None,
         fit: Fit | None = None,
         unknown: str = '',
-    ) -> Server:
-        return Server(
+    ) -> PlacedServer:
+        return PlacedServer(
             evacuee.uuid,
             evacuee.name,
             host.host,

@@ -22,7 +22,7 @@ from novasched.tools.plan.board import (
     demand_of,
     directed,
 )
-from novasched.tools.plan.servers import Kind, Server, kind_of_move
+from novasched.tools.plan.servers import Kind, PlacedServer, kind_of_move
 
 AFFINITY = 'affinity'
 MAX_MOVES = 6
@@ -47,12 +47,12 @@ PINNED_FACTOR = 2
 an even speed."""
 
 
-def nothing_is_exempt(server: Server) -> str:
+def nothing_is_exempt(server: PlacedServer) -> str:
     """No server is exempt from moves."""
     return ''
 
 
-def copied_mb(server: Server, kind: Kind) -> int:
+def copied_mb(server: PlacedServer, kind: Kind) -> int:
     """The memory and the local disks that a move copies, in MiB. A stopped server has
     no memory, and an evacuation copies nothing from the lost host."""
     if kind is Kind.EVACUATION:
@@ -63,7 +63,7 @@ def copied_mb(server: Server, kind: Kind) -> int:
     return server.request.flavor.memory_mb + disk_mb
 
 
-def price_of(server: Server, kind: Kind) -> int:
+def price_of(server: PlacedServer, kind: Kind) -> int:
     """The price of a move."""
     price = copied_mb(server, kind)
     if server.is_pinned:
@@ -80,7 +80,7 @@ class _Option:
 
     price: int
     host: Host
-    servers: Sequence[Server]
+    servers: Sequence[PlacedServer]
 
 
 class Planner:
@@ -94,7 +94,7 @@ class Planner:
     def __init__(
         self,
         board: Board,
-        exempt: Callable[[Server], str] = nothing_is_exempt,
+        exempt: Callable[[PlacedServer], str] = nothing_is_exempt,
         max_effort: int = MAX_EFFORT,
     ) -> None:
         self.board = board
@@ -104,14 +104,14 @@ class Planner:
         self._accepting: dict[Hashable, frozenset[str]] = {}
         self._obstacles: dict[str, str] = {}
 
-    def obstacle(self, server: Server) -> str:
+    def obstacle(self, server: PlacedServer) -> str:
         """Why a server must stay where it is; empty if it may move."""
         if server.uuid not in self._obstacles:
             why = self._exempt(server) or self.board.obstacle(server)
             self._obstacles[server.uuid] = why
         return self._obstacles[server.uuid]
 
-    def movable_on(self, node_uuid: str) -> Sequence[Server]:
+    def movable_on(self, node_uuid: str) -> Sequence[PlacedServer]:
         """The servers on a compute node that may move, the cheapest first."""
         servers = []
         for server in self.board.on(node_uuid):
@@ -120,18 +120,18 @@ class Planner:
         servers.sort(key=self.order)
         return servers
 
-    def order(self, server: Server) -> tuple[int, str, str]:
+    def order(self, server: PlacedServer) -> tuple[int, str, str]:
         """The sort key of servers by the price of their moves."""
         return self.price(server), server.name, server.uuid
 
-    def price(self, server: Server) -> int:
+    def price(self, server: PlacedServer) -> int:
         """The price of a move of a server."""
         host = self.board.hosts[server.node_uuid]
         return price_of(server, kind_of_move(server, host) or Kind.LIVE)
 
     def move(
         self,
-        server: Server,
+        server: PlacedServer,
         purpose: str,
         most: int,
         avoid: Sequence[str] = (),
@@ -328,7 +328,7 @@ class Planner:
 
     def _sets(
         self, host: Host, lacking: Mapping[str, int], number: int
-    ) -> Iterator[Sequence[Server]]:
+    ) -> Iterator[Sequence[PlacedServer]]:
         """Sets of servers of a host that have the lacking amounts together, the
         cheapest first. Of interchangeable servers, as many as a set may have."""
         of_kind: Counter[Hashable] = Counter()
@@ -397,7 +397,9 @@ def _share(lacking: Mapping[str, int], demand: Mapping[str, int]) -> float:
     return sum(amount / demand[name] for name, amount in lacking.items())
 
 
-def _have(servers: Sequence[Server], host: Host, lacking: Mapping[str, int]) -> bool:
+def _have(
+    servers: Sequence[PlacedServer], host: Host, lacking: Mapping[str, int]
+) -> bool:
     """True if servers have at least the lacking amounts on a host."""
     held: Counter[str] = Counter()
     for server in servers:
@@ -426,6 +428,6 @@ def _needs_of(request: Request) -> Hashable:
     )
 
 
-def _kind(server: Server) -> Hashable:
+def _kind(server: PlacedServer) -> Hashable:
     """Equal for interchangeable servers."""
     return _needs_of(server.request), server.state, server.fit

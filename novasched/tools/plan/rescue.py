@@ -9,7 +9,7 @@ from novasched.scheduler.model.host import Selection
 from novasched.scheduler.model.request import Request
 from novasched.tools.plan.board import Board, Mark, Preference, directed
 from novasched.tools.plan.planner import Planner
-from novasched.tools.plan.servers import Server
+from novasched.tools.plan.servers import PlacedServer
 from novasched.tools.simulate.simulator import Simulator
 
 EFFORT = 100
@@ -40,7 +40,7 @@ class Rescuer:
             amounts: Amounts = {}
             if chosen.candidate is not None:
                 amounts = chosen.candidate.resources()
-            server = Server(
+            server = PlacedServer(
                 uuid,
                 uuid,
                 chosen.service_host,
@@ -51,7 +51,7 @@ class Rescuer:
             )
             self._board.enter(server)
 
-    def rescue(self, request: Request) -> Sequence[Server]:
+    def rescue(self, request: Request) -> Sequence[PlacedServer]:
         """Make room for all instances of a refused request, and place the instances;
         empty without room."""
         board = self._board
@@ -82,7 +82,7 @@ class Rescuer:
         self._board.delete(instance_uuid)
         self._simulator.forget(instance_uuid, node_uuid, group_uuid)
 
-    def _placed_by_moves(self, request: Request) -> Server | None:
+    def _placed_by_moves(self, request: Request) -> PlacedServer | None:
         """Place an instance, with moves of others if need be; None without room."""
         board = self._board
         request = board.with_present_members(request)

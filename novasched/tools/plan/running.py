@@ -19,7 +19,7 @@ from novasched.tools.plan.goals import Reached
 from novasched.tools.plan.live_servers import live_board
 from novasched.tools.plan.plan_file import plan_of, read_plan, to_json
 from novasched.tools.plan.planner import Planner
-from novasched.tools.plan.servers import Server
+from novasched.tools.plan.servers import PlacedServer
 from novasched.tools.simulate import losses
 from novasched.tools.simulate.described_cloud import read_cloud
 from novasched.tools.simulate.simulation import (
@@ -151,11 +151,11 @@ def _most(arguments: argparse.Namespace) -> int:
 
 def _exceptions(
     pairs: Sequence[tuple[str, str]], board: Board
-) -> Callable[[Server], str]:
+) -> Callable[[PlacedServer], str]:
     """A function for why the operator does not want a server to be moved; empty if the
     server may move."""
 
-    def why(server: Server) -> str:
+    def why(server: PlacedServer) -> str:
         request = server.request
         aggregates = board.hosts[server.node_uuid].aggregates
         names: Mapping[str, Collection[str | None]] = {

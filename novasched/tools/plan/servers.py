@@ -29,7 +29,7 @@ server cold, which a plan does not: the server would stop for a while."""
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class PlacedServer:
     """A server on its host.
 
     :ivar host: the name of the compute host.
@@ -80,7 +80,7 @@ class Server:
         return root_gb + flavor.ephemeral_gb
 
 
-def kind_of_move(server: Server, host: Host) -> Kind | None:
+def kind_of_move(server: PlacedServer, host: Host) -> Kind | None:
     """The kind of a move of a server; None if nova does not move the server.
 
     :param host: the present host of the server.
@@ -106,11 +106,11 @@ class LiveMigrationRule:
     """
 
     what: str
-    applies: Callable[[Server], bool]
+    applies: Callable[[PlacedServer], bool]
     since: int | None = None
     release: str = ''
 
-    def forbids(self, server: Server, minimum_version: int) -> bool:
+    def forbids(self, server: PlacedServer, minimum_version: int) -> bool:
         """True if nova refuses to migrate a server.
 
         :param minimum_version: the lowest version of all nova-computes; 0 if unknown.
@@ -120,11 +120,11 @@ class LiveMigrationRule:
         return self.since is None or minimum_version < self.since
 
 
-def _has_topology(server: Server) -> bool:
+def _has_topology(server: PlacedServer) -> bool:
     return server.request.numa_topology is not None
 
 
-def _has_fixed_devices(server: Server) -> bool:
+def _has_fixed_devices(server: PlacedServer) -> bool:
     """True for PCI devices by alias, unless the alias says ``live_migratable``."""
     for pci_request in server.request.pci_requests:
         if pci_request.is_for_port:
@@ -137,25 +137,25 @@ def _has_fixed_devices(server: Server) -> bool:
     return False
 
 
-def _has_tpm(server: Server) -> bool:
+def _has_tpm(server: PlacedServer) -> bool:
     return server.request.requirements.has_tpm
 
 
-def _has_private_tpm(server: Server) -> bool:
+def _has_private_tpm(server: PlacedServer) -> bool:
     """True if the host does not know the secret of the TPM."""
     requirements = server.request.requirements
     return requirements.has_tpm and requirements.tpm_secret_security != 'host'
 
 
-def _has_encrypted_memory(server: Server) -> bool:
+def _has_encrypted_memory(server: PlacedServer) -> bool:
     return server.request.requirements.encrypts_memory
 
 
-def _has_accelerators(server: Server) -> bool:
+def _has_accelerators(server: PlacedServer) -> bool:
     return server.request.requirements.device_profile is not None
 
 
-def _has_persistent_memory(server: Server) -> bool:
+def _has_persistent_memory(server: PlacedServer) -> bool:
     return bool(server.request.flavor.extra_specs.get('hw:pmem'))
 
 
@@ -176,7 +176,7 @@ LIVE_MIGRATION_RULES = (
 those of ``nova/objects/service.py``."""
 
 
-def obstacle(server: Server, host: Host, minimum_version: int) -> str:
+def obstacle(server: PlacedServer, host: Host, minimum_version: int) -> str:
     """Why nova does not move a server; empty if nova does.
 
     :param host: the present host of the server.

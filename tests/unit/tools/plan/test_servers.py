@@ -8,7 +8,7 @@ import pytest
 from novasched.scheduler.model.pci import PciRequest
 from novasched.scheduler.requirements import numa
 from novasched.tools.plan.planner import copied_mb, price_of
-from novasched.tools.plan.servers import Kind, Server, kind_of_move, obstacle
+from novasched.tools.plan.servers import Kind, PlacedServer, kind_of_move, obstacle
 from tests.lab.builders import a_flavor, a_host, a_request
 
 UP = a_host('a')
@@ -24,7 +24,7 @@ def a_server(extra_specs=None, pci=(), **fields):
     request = replace(
         request, numa_topology=numa.topology(flavor, {}), pci_requests=tuple(pci)
     )
-    return Server('uuid', 'web', 'a', UP.uuid, request, {}, **fields)
+    return PlacedServer('uuid', 'web', 'a', UP.uuid, request, {}, **fields)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from novasched.tools.plan.board import Move
-from novasched.tools.plan.servers import Kind, Server
+from novasched.tools.plan.servers import Kind, PlacedServer
 from novasched.tools.plan.steps import steps_of
 from tests.lab.builders import a_group, a_request
 
@@ -20,7 +20,7 @@ def a_move(text):
     if group:
         server_group = replace(a_group('affinity'), uuid=group)
         request = replace(request, instance_group=server_group)
-    server = Server(name, name, source, source, request, {})
+    server = PlacedServer(name, name, source, source, request, {})
     return Move(server, target, target, Kind.LIVE, '')
 
 
