@@ -185,7 +185,8 @@ def _read_exchanges(seen: Seen, exchanges: list[Exchange]) -> None:
             deleted.add(exchange.path)
 
     seen.tried = list(_written(exchanges))
-    seen.written = [claim for claim in seen.tried if claim[0] not in deleted]
+    remaining = [claim for claim in seen.tried if claim[0] not in deleted]
+    seen.written = list(_once(remaining))
 
 
 def _written(exchanges: list[Exchange]) -> Iterator[tuple[str, Any]]:
@@ -199,6 +200,18 @@ def _written(exchanges: list[Exchange]) -> Iterator[tuple[str, Any]]:
         elif exchange.method == 'POST':
             for uuid, claim in json.loads(exchange.body).items():
                 yield f'{exchange.path}/{uuid}', claim
+
+
+def _once(claims: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Claims without their repetitions. novasched writes the claim for an instance
+    without allocations, such as a shelved instance, once more for the next generation of
+    the consumer: an earlier deletion may be carried out late."""
+    written = {}
+    for path, body in claims:
+        what = {name: body[name] for name in body if name != 'consumer_generation'}
+        if written.get(path) != what:
+            yield path, body
+        written[path] = what
 
 
 def _deletes(exchange: Exchange) -> bool:
