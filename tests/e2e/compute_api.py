@@ -21,8 +21,8 @@ IDENTITY = {
     'X-User-Id': '86aff7b9-4a83-4b0a-b08f-5b8ed1bc8b4b',
     'X-Project-Id': PROJECT,
     'X-Roles': 'admin,member,reader',
-    'OpenStack-API-Version': f'compute {MICROVERSION}',
 }
+"""The headers that Keystone's middleware would set."""
 
 
 def eventually(predicate, what):
@@ -66,9 +66,11 @@ class ComputeApi:
     """Calls as an administrator; an unexpected status raises AssertionError."""
 
     def __init__(self, url):
+        self.url = url
         self._url = f'{url}/v2.1'
         self._session = requests.Session()
         self._session.headers.update(IDENTITY)
+        self._session.headers['OpenStack-API-Version'] = f'compute {MICROVERSION}'
 
     def call(self, method, path, body=None):
         response = self._session.request(

@@ -37,6 +37,8 @@ FILTERS = (
 FLAVORS = {
     'small': {'vcpus': 1, 'ram': 512, 'disk': 1},
     'larger': {'vcpus': 2, 'ram': 1024, 'disk': 2},
+    'middle': {'vcpus': 1, 'ram': 300_000, 'disk': 1},
+    'large': {'vcpus': 1, 'ram': 500_000, 'disk': 1},
     'impossible': {'vcpus': 100_000, 'ram': 512, 'disk': 1},
 }
 FAST = {'aggregate_instance_extra_specs:fast': 'true'}

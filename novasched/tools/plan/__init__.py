@@ -2,13 +2,14 @@
 """Plan moves of servers: room for large servers, empty hosts, even use, right places.
 
 Each move is decided as nova-scheduler would decide it, by the filters of nova.conf, and
-in the state that the moves before it leave. Nothing is moved: "--format shell" prints
-the commands. "make-room" makes room for further servers of a flavor. "empty" moves the
-servers away from hosts. "pack" empties as many hosts as possible. "spread" moves
-servers from full hosts to hosts far below. "mend" moves servers that stand where the
-rules of today forbid it. "check" compares a plan with the present cloud. The exit
-status is 0; 1 after an error; 2 for a wrong argument; 3 if a plan does not reach its
-goal, or if a move of a checked plan is void.
+in the state that the moves before it leave. "make-room" makes room for further servers
+of a flavor. "empty" moves the servers away from hosts. "pack" empties as many hosts as
+possible. "spread" moves servers from full hosts to hosts far below. "mend" moves
+servers that stand where the rules of today forbid it. "check" compares a plan with the
+present cloud. Only "run" moves servers, by nova's API; "--format shell" prints the
+commands. The exit status is 0; 1 after an error; 2 for a wrong argument; 3 if a plan
+does not reach its goal, if a move of a checked plan is void, or if a run leaves moves
+open.
 """
 
 import argparse
@@ -80,6 +81,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_cloud(check)
     add_common(check, 'table', 'json')
 
+    text = 'carry out a plan by the API of nova, step by step'
+    carry_out = commands.add_parser('run', help=text, description=text)
+    _add_run(carry_out)
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add('file', metavar='FILE', help='the plan, in JSON')
+    add(
+        '--at-once',
+        type=whole_number,
+        default=4,
+        metavar='N',
+        help='the maximum number of moves under way (%(default)s)',
+    )
+    add('--yes', action='store_true', help='do not ask for a confirmation')
+    add('--os-cloud', metavar='NAME', help='the cloud in clouds.yaml (OS_CLOUD)')
+    add_common(parser)
+    # Only the live cloud can change.
+    parser.set_defaults(cloud=None)
+
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
@@ -93,6 +115,13 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         metavar='KIND=NAME',
         help='do not move the servers of a project, flavor or aggregate, or with a'
         ' metadata key: project=ID, flavor=NAME, aggregate=NAME, metadata=KEY',
+    )
+    add(
+        '--rest',
+        type=functools.partial(whole_number, least=0),
+        default=0,
+        metavar='SECONDS',
+        help='do not move servers that moved in the last seconds (%(default)s)',
     )
     _add_cloud(parser)
 

@@ -3,10 +3,11 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from oslo_config import cfg
+from oslo_utils import timeutils
 
 from novasched.cells.mappings import Cell
 from novasched.placement.query import HOST_CLASSES
@@ -27,13 +28,32 @@ NOTHING_KNOWN = Request(flavor=Flavor())
 """The request of a server whose request is unknown. Such a server stays."""
 
 
+MOVED = frozenset({'completed', 'confirmed', 'done', 'finished'})
+"""The states of the moves (``migrations.status``) of which the server is on the new
+host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """What is read of the servers on demand, since it takes a query for each thousand.
+
+    :ivar metadata: the metadata of the servers.
+    :ivar moves: the time of the latest move of each server.
+    """
+
+    metadata: bool = False
+    moves: bool = False
+
+
+NO_DETAILS = Details()
+
+
 @contextmanager
 def live_board(
-    conf: cfg.ConfigOpts, seed: int, with_metadata: bool
+    conf: cfg.ConfigOpts, seed: int, details: Details
 ) -> Iterator[tuple[LiveSimulation, Board]]:
     """The live cloud in memory, with all servers; closed at the end.
 
-    :param with_metadata: read the metadata of the servers, too.
     :raises NovaschedError: a database or Placement does not answer.
     """
     with open_simulation(conf, seed, with_full_hosts=True) as live:
@@ -44,7 +64,7 @@ def live_board(
         board = Board(simulator)
         # Placement's free resources are known once a first request asks for them.
         board.accepting(NOTHING_KNOWN)
-        for server in _LiveServers(live, board.hosts).read(with_metadata):
+        for server in _LiveServers(live, board.hosts).read(details):
             board.enter(server)
         yield live, board
 
@@ -57,7 +77,7 @@ class _LiveServers:
         self._hosts = {host.key: host for host in hosts.values()}
         self._parts: dict[str, object] = {}
 
-    def read(self, with_metadata: bool) -> Iterator[PlacedServer]:
+    def read(self, details: Details) -> Iterator[PlacedServer]:
         """The servers on the hosts."""
         evacuees = []
         for evacuee in self._live.evacuations().on(None):
@@ -65,12 +85,15 @@ class _LiveServers:
                 evacuees.append(evacuee)
         cells = self._live.application.cells.all()
         fits = _fits(cells, evacuees)
-        metadata: Mapping[str, Mapping[str, str]] = {}
-        if with_metadata:
-            metadata = _metadata(cells, [evacuee.uuid for evacuee in evacuees])
+        uuids = [evacuee.uuid for evacuee in evacuees]
+        metadata = _metadata(cells, uuids if details.metadata else ())
+        moved_ago_s = _moved_ago_s(cells, uuids if details.moves else ())
         for evacuee in evacuees:
-            server = self._server(evacuee, fits)
-            yield replace(server, metadata=metadata.get(evacuee.uuid, {}))
+            yield replace(
+                self._server(evacuee, fits),
+                metadata=metadata.get(evacuee.uuid, {}),
+                moved_ago_s=moved_ago_s.get(evacuee.uuid),
+            )
 
     def _server(self, evacuee: Evacuee, fits: Mapping[str, Fit]) -> PlacedServer:
         host = self._hosts[evacuee.host, evacuee.node]
@@ -185,3 +208,20 @@ def _metadata(
         ):
             metadata.setdefault(row.instance_uuid, {})[row.key] = row.value or ''
     return metadata
+
+
+def _moved_ago_s(
+    cells: Collection[Cell], uuids: Collection[str]
+) -> Mapping[str, float]:
+    """The seconds since the latest moves of servers, by whomever they were moved."""
+    ages: dict[str, float] = {}
+    columns = ('instance_uuid', 'status', 'updated_at')
+    now = timeutils.utcnow()
+    for cell in cells:
+        for row in rows_in(
+            cell.database, 'migrations', columns, 'instance_uuid', uuids
+        ):
+            if row.status in MOVED and row.updated_at is not None:
+                age_s = (now - row.updated_at).total_seconds()
+                ages[row.instance_uuid] = min(age_s, ages.get(row.instance_uuid, age_s))
+    return ages

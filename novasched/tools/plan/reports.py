@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from novasched.conf.redaction import printable, printable_lines
 from novasched.tools import explain
 from novasched.tools.plan.plan_file import Plan, PlannedMove, StayingServer
-from novasched.tools.plan.servers import Kind
+from novasched.tools.plan.servers import MICROVERSIONS, Kind
 
 ROWS = 100
 """Maximum number of moves in a table; JSON has all."""
@@ -17,18 +17,17 @@ SERVERS = 10
 MIB_PER_GIB = 1024
 
 ACTIONS: Mapping[Kind, Sequence[str]] = {
-    Kind.LIVE: ('2.30', 'migrate', '--live-migration', '--wait'),
-    Kind.COLD: ('2.56', 'migrate', '--wait'),
-    Kind.EVACUATION: ('2.29', 'evacuate', '--wait'),
+    Kind.LIVE: ('migrate', '--live-migration', '--wait'),
+    Kind.COLD: ('migrate', '--wait'),
+    Kind.EVACUATION: ('evacuate', '--wait'),
 }
-"""The version of the compute API that lets the scheduler check a requested host, and
-the arguments of ``openstack server``."""
+"""The arguments of ``openstack server``."""
 
 
 def as_text(plan: Plan) -> str:
     """The moves in a table, step by step, and the servers that stay."""
     moves = plan.moves
-    copied = f'{plan.copied_mb / MIB_PER_GIB:,.1f} GiB'
+    copied = size_of(plan.copied_mb)
     lines = [
         f'Plan: {plan.goal}',
         f'{_sentence(plan.reached)}: {counted(len(moves), "move")} in'
@@ -93,18 +92,21 @@ def _commands(plan: Plan) -> Iterator[str]:
 
 
 def _command(move: PlannedMove) -> str:
-    version, action, *options = ACTIONS[move.kind]
     words = [
         'openstack',
-        f'--os-compute-api-version={version}',
+        f'--os-compute-api-version={MICROVERSIONS[move.kind]}',
         'server',
-        action,
-        *options,
+        *ACTIONS[move.kind],
         '--host',
         move.host,
         move.server,
     ]
     return shlex.join(words)
+
+
+def size_of(mb: int) -> str:
+    """An amount in MiB as text."""
+    return f'{mb / MIB_PER_GIB:,.1f} GiB'
 
 
 def counted(number: int, word: str) -> str:

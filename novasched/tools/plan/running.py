@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The goals of ``novaschedctl plan``: each reads nova.conf and a cloud, plans, and
-prints the plan."""
+prints the plan. A plan in a file is checked or carried out."""
 
 import argparse
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -11,13 +11,19 @@ from oslo_config import cfg
 from novasched.conf import loading
 from novasched.conf.redaction import printable_lines
 from novasched.scheduler.model.usual_guests import NO_USUAL_GUESTS
-from novasched.tools import config_files
+from novasched.tools import config_files, imported
 from novasched.tools.plan import checking, goals, reports
 from novasched.tools.plan.board import Board
+from novasched.tools.plan.checking import CheckedMove
 from novasched.tools.plan.described_servers import described_board
 from novasched.tools.plan.goals import Reached
-from novasched.tools.plan.live_servers import live_board
-from novasched.tools.plan.plan_file import plan_of, read_plan, to_json
+from novasched.tools.plan.live_servers import NO_DETAILS, Details, live_board
+from novasched.tools.plan.plan_file import (
+    PlannedMove,
+    plan_of,
+    read_plan,
+    to_json,
+)
 from novasched.tools.plan.planner import Planner
 from novasched.tools.plan.servers import PlacedServer
 from novasched.tools.simulate import losses
@@ -30,21 +36,26 @@ from novasched.tools.simulate.simulation import (
 )
 
 MISSED = 3
-"""Exit status of a plan that does not reach its goal, or of a check that finds a void
-move."""
+"""Exit status of a plan that does not reach its goal, of a check that finds a void
+move, or of a run that leaves moves open."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the plan of a goal, or check a plan, and return the exit status."""
+    """Make the plan of a goal, check a plan, or carry out a plan. Returns the exit
+    status."""
     files = config_files(arguments.config_file, arguments.config_dir)
     conf = loading.load(files, 'novasched')
     change_options(conf, arguments.set)
     if arguments.command == 'check':
         return _check(conf, arguments)
+    if arguments.command == 'run':
+        return _carry_out(conf, arguments)
 
     with_metadata = any(kind == 'metadata' for kind, _ in arguments.exempt)
-    with _opened(conf, arguments, with_metadata) as (simulation, board):
-        planner = Planner(board, _exceptions(arguments.exempt, board))
+    details = Details(with_metadata, moves=arguments.rest > 0)
+    with _opened(conf, arguments, details) as (simulation, board):
+        exempt = _exceptions(arguments.exempt, arguments.rest, board)
+        planner = Planner(board, exempt)
         words, reached = GOALS[arguments.command](simulation, planner, arguments)
         plan = plan_of(words, board.moves, reached)
     print(FORMATS[arguments.format](plan))
@@ -64,16 +75,32 @@ def _check(conf: cfg.ConfigOpts, arguments: argparse.Namespace) -> int:
     return MISSED if is_void else 0
 
 
+def _carry_out(conf: cfg.ConfigOpts, arguments: argparse.Namespace) -> int:
+    """Carry out a plan. The exit status is :data:`MISSED` if a move is open."""
+    # Imported late, since openstacksdk and rich are optional.
+    execution = imported('novasched.tools.plan.execution', 'plan')
+    plan = read_plan(arguments.file)
+
+    def check(moves: Sequence[PlannedMove]) -> Sequence[CheckedMove]:
+        with _opened(conf, arguments) as (_, board):
+            return checking.checked(Planner(board), moves)
+
+    is_whole = execution.carry_out(
+        plan, check, arguments.os_cloud, arguments.at_once, arguments.yes
+    )
+    return 0 if is_whole else MISSED
+
+
 @contextmanager
 def _opened(
-    conf: cfg.ConfigOpts, arguments: argparse.Namespace, with_metadata: bool = False
+    conf: cfg.ConfigOpts, arguments: argparse.Namespace, details: Details = NO_DETAILS
 ) -> Iterator[tuple[Simulation, Board]]:
     """The board of the live cloud, or of a described one.
 
-    :param with_metadata: the metadata of servers are needed.
+    :param details: what is read of the servers of the live cloud.
     """
     if arguments.cloud is None:
-        with live_board(conf, arguments.seed, with_metadata) as opened:
+        with live_board(conf, arguments.seed, details) as opened:
             yield opened
         return
 
@@ -150,12 +177,17 @@ def _most(arguments: argparse.Namespace) -> int:
 
 
 def _exceptions(
-    pairs: Sequence[tuple[str, str]], board: Board
+    pairs: Sequence[tuple[str, str]], rest_s: int, board: Board
 ) -> Callable[[PlacedServer], str]:
     """A function for why the operator does not want a server to be moved; empty if the
-    server may move."""
+    server may move.
+
+    :param rest_s: the seconds for which a server stays after a move.
+    """
 
     def why(server: PlacedServer) -> str:
+        if server.moved_ago_s is not None and server.moved_ago_s < rest_s:
+            return f'moved {server.moved_ago_s:,.0f} seconds ago (--rest)'
         request = server.request
         aggregates = board.hosts[server.node_uuid].aggregates
         names: Mapping[str, Collection[str | None]] = {

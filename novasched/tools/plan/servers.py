@@ -28,6 +28,14 @@ STATES: Mapping[Kind, frozenset[str]] = {
 server cold, which a plan does not: the server would stop for a while."""
 
 
+MICROVERSIONS: Mapping[Kind, str] = {
+    Kind.LIVE: '2.30',
+    Kind.COLD: '2.56',
+    Kind.EVACUATION: '2.29',
+}
+"""The versions of the compute API that let the scheduler check a requested host."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlacedServer:
     """A server on its host.
@@ -40,6 +48,7 @@ class PlacedServer:
     :ivar fit: the NUMA cells and CPUs of the server; None without a topology.
     :ivar state: the ``vm_state``.
     :ivar task: the ``task_state``.
+    :ivar moved_ago_s: the seconds since the latest move; None if unknown.
     :ivar unknown: why the request or the allocations are unknown, so that the server
         cannot be planned; otherwise empty.
     """
@@ -55,6 +64,7 @@ class PlacedServer:
     task: str | None = None
     is_locked: bool = False
     metadata: Mapping[str, str] = field(default_factory=dict)
+    moved_ago_s: float | None = None
     unknown: str = ''
 
     @property

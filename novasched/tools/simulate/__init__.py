@@ -248,7 +248,8 @@ def add_common(parser: argparse.ArgumentParser, *formats: str) -> None:
         metavar='N',
         help='the seed of draws among hosts (%(default)s)',
     )
-    add('--format', choices=formats, default='table', help='(%(default)s)')
+    if formats:
+        add('--format', choices=formats, default='table', help='(%(default)s)')
 
 
 def run(arguments: argparse.Namespace) -> int:
