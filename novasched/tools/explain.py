@@ -12,6 +12,8 @@ import json
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
+from typing import Any
 
 from prettytable import PrettyTable
 
@@ -41,6 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument('what', nargs='?', metavar='WHAT', help='a server or a request')
     which.add_argument('--last', action='store_true', help='the newest decision')
     add('--host', metavar='HOST', help='why not this host')
+    add(
+        '--make-room',
+        action='store_true',
+        help='for a refused request: would moves of other servers make room?',
+    )
     add('--format', choices=('table', 'json'), default='table', help='(%(default)s)')
     add(
         '--file',
@@ -52,6 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the explanation, and return the exit status."""
+    if arguments.make_room and arguments.format == 'json':
+        return _fail(USAGE_ERROR, '--make-room answers in a sentence, not in JSON')
     path = arguments.file or _configured(arguments)
     if path is None:
         return _fail(USAGE_ERROR, '[novasched] decisions_file is empty in nova.conf')
@@ -80,6 +89,12 @@ def run(arguments: argparse.Namespace) -> int:
         print(f'novaschedctl explain: {path}: {reader.damage}', file=sys.stderr)
     # Records have texts of users without changes.
     print(printable_lines(shape(record, len(records) - 1, host, rejections)))
+    if arguments.make_room:
+        # Imported here, since the modules of the daemon take a second.
+        wanted = import_module('novasched.tools.plan.wanted')
+        print(printable_lines(wanted.offer(_conf(arguments), record.id, path)))
+    elif record.result.refusal is not None and shape is as_text and not host:
+        print('Add --make-room to see whether moves of other servers would make room.')
     return 0
 
 
@@ -94,14 +109,18 @@ def _printable(name: str | None) -> str:
     return one_line(''.join(characters))
 
 
-def _configured(arguments: argparse.Namespace) -> str | None:
+def _conf(arguments: argparse.Namespace) -> Any:
+    """The configuration of the daemon."""
     # Imported here, since the import of oslo.config is slow.
-    from novasched.conf import loading
+    loading = import_module('novasched.conf.loading')
+    files = config_files(arguments.config_file, arguments.config_dir)
+    return loading.load(files, 'novasched')
 
-    conf = loading.load(
-        config_files(arguments.config_file, arguments.config_dir), 'novasched'
-    )
-    return loading.service_settings(conf).decisions_file
+
+def _configured(arguments: argparse.Namespace) -> str | None:
+    loading = import_module('novasched.conf.loading')
+    path: str | None = loading.service_settings(_conf(arguments)).decisions_file
+    return path
 
 
 def _fail(status: int, text: str) -> int:

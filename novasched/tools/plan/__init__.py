@@ -29,17 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     text = 'make room for further servers of a flavor'
     make_room = commands.add_parser('make-room', help=text, description=text)
-    add = make_room.add_argument
-    add('--flavor', required=True, metavar='FLAVOR', help='the flavor, by id or name')
-    add(
-        '--count',
-        type=whole_number,
-        default=1,
-        metavar='N',
-        help='the number of servers (%(default)s)',
-    )
-    add('--zone', metavar='ZONE', help='the availability zone of the servers')
-    add('--project', metavar='ID', help='the project of the servers')
+    _add_servers(make_room)
 
     text = 'move all servers away from hosts, as for maintenance'
     empty = commands.add_parser('empty', help=text, description=text)
@@ -84,6 +74,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = 'carry out a plan by the API of nova, step by step'
     carry_out = commands.add_parser('run', help=text, description=text)
     _add_run(carry_out)
+
+
+def _add_servers(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that describe the servers to make room for."""
+    add = parser.add_argument
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument('--flavor', metavar='FLAVOR', help='a flavor, by id or name')
+    source.add_argument(
+        '--decision',
+        metavar='ID',
+        help='the servers of a recorded decision, by server, request or decision',
+    )
+    add('--count', type=whole_number, metavar='N', help='the number of servers (1)')
+    add('--zone', metavar='ZONE', help='the availability zone, with --flavor')
+    add('--project', metavar='ID', help='the project, with --flavor')
+    add(
+        '--file',
+        metavar='FILE',
+        help='the decisions for --decision (default: [novasched] decisions_file)',
+    )
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:

@@ -12,7 +12,7 @@ from novasched.conf import loading
 from novasched.conf.redaction import printable_lines
 from novasched.scheduler.model.usual_guests import NO_USUAL_GUESTS
 from novasched.tools import config_files, imported
-from novasched.tools.plan import checking, goals, reports
+from novasched.tools.plan import checking, goals, reports, wanted
 from novasched.tools.plan.board import Board
 from novasched.tools.plan.checking import CheckedMove
 from novasched.tools.plan.described_servers import described_board
@@ -112,14 +112,18 @@ def _opened(
 def _make_room(
     simulation: Simulation, planner: Planner, arguments: argparse.Namespace
 ) -> tuple[str, Reached]:
-    options = RequestOptions(project=arguments.project, zone=arguments.zone)
-    request = simulation.new_request(simulation.flavor(arguments.flavor), options)
-    requests = []
-    for _ in range(arguments.count):
-        requests.append(simulation.simulator.anew(request))
-    words = f'make room for {arguments.count:,} {request.flavor.name}'
-    if arguments.zone:
-        words += f' in {arguments.zone}'
+    if arguments.decision:
+        recorded = simulation.remembered(arguments.decision, arguments.file)
+        requests = wanted.again(simulation, recorded, arguments.count)
+    else:
+        options = RequestOptions(project=arguments.project, zone=arguments.zone)
+        flavor = simulation.flavor(arguments.flavor)
+        request = simulation.new_request(flavor, options)
+        requests = wanted.several(simulation, request, arguments.count or 1)
+
+    words = f'make room for {len(requests):,} {requests[0].flavor.name}'
+    if requests[0].availability_zone:
+        words += f' in {requests[0].availability_zone}'
     return words, goals.make_room(planner, requests, _most(arguments))
 
 

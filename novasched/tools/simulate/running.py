@@ -15,7 +15,6 @@ from oslo_config import cfg
 from oslo_utils import timeutils
 
 from novasched.conf import loading
-from novasched.conf.errors import ConfigError
 from novasched.conf.logs import without_secrets
 from novasched.conf.redaction import printable_lines, redact
 from novasched.observe.records.from_decision import rejections_of
@@ -120,13 +119,7 @@ def _request(simulation: Simulation, arguments: argparse.Namespace) -> Request:
         return simulator.anew(sources.numbered(arguments.request))
 
     if arguments.decision:
-        path = arguments.file
-        if path is None:
-            path = loading.service_settings(simulation.conf).decisions_file
-        if path is None:
-            why = '--decision needs it, or --file'
-            raise ConfigError('[novasched] decisions_file', '', why)
-        recorded = sources.remembered(path, arguments.decision, simulator.settings)
+        recorded = simulation.remembered(arguments.decision, arguments.file)
         return simulator.anew(recorded)
 
     if arguments.flavor is not None:

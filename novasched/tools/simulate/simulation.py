@@ -123,6 +123,22 @@ class Simulation:
             raise sources.Unusable(f'there is no flavor of the id or name {name}')
         return flavor
 
+    def remembered(self, decision: str, path: str | None) -> Request:
+        """The request of a recorded decision.
+
+        :param decision: the UUID of a server, or the id of a request or a decision.
+        :param path: the file of decisions; None for the file of nova.conf.
+        :raises ConfigError: nova.conf names no file.
+        :raises Unusable: there is no such decision, or it is not known in full.
+        :raises UnreadableRecords: the file cannot be read.
+        """
+        if path is None:
+            path = loading.service_settings(self.conf).decisions_file
+        if path is None:
+            why = '--decision needs it, or --file'
+            raise ConfigError('[novasched] decisions_file', '', why)
+        return sources.remembered(path, decision, self.simulator.settings)
+
     def new_request(self, flavor: Flavor, options: RequestOptions) -> Request:
         """A request for new instances, with the NUMA topology, the PCI requests and the
         request groups that nova-api derives from the flavor and the image.

@@ -48,7 +48,8 @@ def plan(tmp_path, capsys):
     [
         ('', 'invalid choice'),
         ('shuffle', "invalid choice: 'shuffle'"),
-        ('make-room', 'the following arguments are required: --flavor'),
+        ('make-room', 'one of the arguments --flavor --decision is required'),
+        ('make-room --flavor small --decision d', 'not allowed with argument'),
         ('make-room --flavor small --count 0', 'a number must be from 1 to'),
         ('empty', 'the following arguments are required: KIND=NAME'),
         ('empty rack=1', "'rack=1' does not begin with host=, aggregate=, zone="),
