@@ -19,7 +19,7 @@ from importlib import import_module
 # Sets the number of threads of numeric libraries, so it is imported before them.
 import novasched.concurrency  # noqa: F401
 from novasched.tools import whole_number
-from novasched.tools.simulate import KINDS_OF_HOSTS, add_common
+from novasched.tools.simulate import KINDS_OF_HOSTS, add_common, add_plot
 
 KINDS_OF_EXCEPTIONS = ('project', 'flavor', 'aggregate', 'metadata')
 
@@ -133,6 +133,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         metavar='SECONDS',
         help='do not move servers that moved in the last seconds (%(default)s)',
     )
+    add_plot(parser)
     _add_cloud(parser)
 
 

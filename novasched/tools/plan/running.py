@@ -8,10 +8,9 @@ from contextlib import contextmanager
 
 from oslo_config import cfg
 
-from novasched.conf import loading
 from novasched.conf.redaction import printable_lines
 from novasched.scheduler.model.usual_guests import NO_USUAL_GUESTS
-from novasched.tools import config_files, imported
+from novasched.tools import imported
 from novasched.tools.plan import checking, goals, reports, wanted
 from novasched.tools.plan.board import Board
 from novasched.tools.plan.checking import CheckedMove
@@ -25,13 +24,14 @@ from novasched.tools.plan.plan_file import (
     to_json,
 )
 from novasched.tools.plan.planner import Planner
+from novasched.tools.plan.reports import counted
 from novasched.tools.plan.servers import PlacedServer
 from novasched.tools.simulate import losses
 from novasched.tools.simulate.described_cloud import read_cloud
+from novasched.tools.simulate.running import configuration, drawing, warnings_on_stderr
 from novasched.tools.simulate.simulation import (
     RequestOptions,
     Simulation,
-    change_options,
     described_simulation,
 )
 
@@ -43,27 +43,35 @@ move, or of a run that leaves moves open."""
 def run(arguments: argparse.Namespace) -> int:
     """Make the plan of a goal, check a plan, or carry out a plan. Returns the exit
     status."""
-    files = config_files(arguments.config_file, arguments.config_dir)
-    conf = loading.load(files, 'novasched')
-    change_options(conf, arguments.set)
-    if arguments.command == 'check':
-        return _check(conf, arguments)
-    if arguments.command == 'run':
-        return _carry_out(conf, arguments)
+    with warnings_on_stderr():
+        return COMMANDS.get(arguments.command, _plan)(arguments)
 
+
+def _plan(arguments: argparse.Namespace) -> int:
+    """Make the plan of a goal. The exit status is :data:`MISSED` if the plan does not
+    reach the goal."""
+    draw = drawing(arguments.plot)
+    conf = configuration(arguments)
     with_metadata = any(kind == 'metadata' for kind, _ in arguments.exempt)
     details = Details(with_metadata, moves=arguments.rest > 0)
     with _opened(conf, arguments, details) as (simulation, board):
         exempt = _exceptions(arguments.exempt, arguments.rest, board)
         planner = Planner(board, exempt)
+        before = [*board.hosts.values()]
         words, reached = GOALS[arguments.command](simulation, planner, arguments)
         plan = plan_of(words, board.moves, reached)
+        after = [*board.hosts.values()]
+
     print(FORMATS[arguments.format](plan))
+    if draw:
+        title = f'{words}: {counted(len(plan.moves), "move")}'
+        draw(title, {'before': before, 'after': after})
     return 0 if reached.is_whole else MISSED
 
 
-def _check(conf: cfg.ConfigOpts, arguments: argparse.Namespace) -> int:
+def _check(arguments: argparse.Namespace) -> int:
     """Check a plan. The exit status is :data:`MISSED` if a move is void."""
+    conf = configuration(arguments)
     plan = read_plan(arguments.file)
     with _opened(conf, arguments) as (_, board):
         found = checking.checked(Planner(board), plan.moves)
@@ -75,8 +83,9 @@ def _check(conf: cfg.ConfigOpts, arguments: argparse.Namespace) -> int:
     return MISSED if is_void else 0
 
 
-def _carry_out(conf: cfg.ConfigOpts, arguments: argparse.Namespace) -> int:
+def _carry_out(arguments: argparse.Namespace) -> int:
     """Carry out a plan. The exit status is :data:`MISSED` if a move is open."""
+    conf = configuration(arguments)
     # Imported late, since openstacksdk and rich are optional.
     execution = imported('novasched.tools.plan.execution', 'plan')
     plan = read_plan(arguments.file)
@@ -157,6 +166,12 @@ def _mend(
 ) -> tuple[str, Reached]:
     return 'mend', goals.mend(planner, _most(arguments))
 
+
+COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
+    'check': _check,
+    'run': _carry_out,
+}
+"""The commands on a plan in a file."""
 
 GOALS: Mapping[
     str, Callable[[Simulation, Planner, argparse.Namespace], tuple[str, Reached]]

@@ -109,7 +109,7 @@ def _add_boot(parser: argparse.ArgumentParser) -> None:
     add('--host', metavar='HOST', help='explain why the server does not go to HOST')
     add('--until-full', action='store_true', help='repeat until a request is refused')
     _add_limit(parser)
-    _add_plot(parser)
+    add_plot(parser)
     add(
         '--file',
         metavar='FILE',
@@ -127,7 +127,7 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
         help='count the servers of this flavor that fit afterwards',
     )
     _add_limit(parser)
-    _add_plot(parser)
+    add_plot(parser)
 
 
 def _add_lose(parser: argparse.ArgumentParser) -> None:
@@ -225,7 +225,8 @@ def _add_limit(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_plot(parser: argparse.ArgumentParser) -> None:
+def add_plot(parser: argparse.ArgumentParser) -> None:
+    """Declare the option that draws hosts."""
     text = 'draw the use of all hosts, as .png, .svg or .pdf'
     parser.add_argument('--plot', metavar='FILE', help=text)
 

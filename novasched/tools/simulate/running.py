@@ -61,14 +61,14 @@ resource."""
 
 def run(arguments: argparse.Namespace) -> int:
     """Run a subcommand and return the exit status."""
-    with _warnings_on_stderr():
+    with warnings_on_stderr():
         return SUBCOMMANDS[arguments.command](arguments)
 
 
 def run_boot(arguments: argparse.Namespace) -> int:
     """Decide one request, or repeat it until it is refused."""
-    draw = _drawing(arguments.plot)
-    conf = _configuration(arguments)
+    draw = drawing(arguments.plot)
+    conf = configuration(arguments)
     with open_simulation(conf, arguments.seed) as simulation:
         request = _request(simulation, arguments)
         if arguments.until_full:
@@ -143,7 +143,7 @@ def _request(simulation: Simulation, arguments: argparse.Namespace) -> Request:
 def run_replay(arguments: argparse.Namespace) -> int:
     """Decide all requests of a file under each configuration, on hosts of its own. The
     exit status is 1 if a line of the file cannot be read."""
-    draw = _drawing(arguments.plot)
+    draw = drawing(arguments.plot)
     # All configurations are read first, so that their errors are shown early.
     configurations = [('as it is', _read_configuration(arguments))]
     if arguments.compare or arguments.set:
@@ -180,7 +180,7 @@ def run_lose(arguments: argparse.Namespace) -> int:
     """Evacuate the servers of lost hosts, or of each host, aggregate or zone in
     turn."""
     is_json = arguments.format == 'json'
-    conf = _configuration(arguments)
+    conf = configuration(arguments)
     with open_simulation(conf, arguments.seed) as simulation:
         simulator = simulation.simulator
         reader = simulation.evacuations()
@@ -208,7 +208,7 @@ def run_lose(arguments: argparse.Namespace) -> int:
 def run_headroom(arguments: argparse.Namespace) -> int:
     """Lose the fullest host of each aggregate or zone, and count the servers of a
     flavor that fit there afterwards."""
-    conf = _configuration(arguments)
+    conf = configuration(arguments)
     with open_simulation(conf, arguments.seed) as simulation:
         simulator = simulation.simulator
         options = RequestOptions(
@@ -235,11 +235,11 @@ def run_headroom(arguments: argparse.Namespace) -> int:
 
 def run_trace(arguments: argparse.Namespace) -> int:
     """Play a trace under each configuration, on hosts of its own."""
-    draw = _drawing(arguments.plot, 'draw_loads')
+    draw = drawing(arguments.plot, 'draw_loads')
     # All configurations are read first, so that their errors are shown early.
-    configurations = [('as it is', _configuration(arguments))]
+    configurations = [('as it is', configuration(arguments))]
     for text in arguments.beside:
-        conf = _configuration(arguments)
+        conf = configuration(arguments)
         change_options(conf, text.split(';'))
         configurations.append((text, conf))
     entries = read_trace(arguments.file)
@@ -266,7 +266,7 @@ def run_advise(arguments: argparse.Namespace) -> int:
     """Play the history of the cloud, without its present instances, by several
     settings, and propose the best."""
     since = timeutils.utcnow() - timedelta(days=arguments.days)
-    conf = _configuration(arguments)
+    conf = configuration(arguments)
     with open_simulation(conf, arguments.seed) as live:
         cells = live.application.cells
         instances = past_instances(cells.enabled(), since)
@@ -283,7 +283,7 @@ def run_advise(arguments: argparse.Namespace) -> int:
     usual = usual_guests_of(history.entries, cloud.flavors.get, capacity)
     results = []
     for setting, options in advice.SETTINGS.items():
-        conf = _configuration(arguments)
+        conf = configuration(arguments)
         change_options(conf, [f'{name}={value}' for name, value in options.items()])
         simulation = described_simulation(conf, cloud, usual, arguments.seed)
         results.append(
@@ -324,7 +324,7 @@ SUBCOMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
 }
 
 
-def _configuration(arguments: argparse.Namespace) -> cfg.ConfigOpts:
+def configuration(arguments: argparse.Namespace) -> cfg.ConfigOpts:
     """nova.conf with the options of ``--set``."""
     conf = _read_configuration(arguments)
     change_options(conf, arguments.set)
@@ -340,13 +340,13 @@ def _changed_configuration(arguments: argparse.Namespace) -> cfg.ConfigOpts:
     """The nova.conf of ``--compare``, or else the same one, with the options of
     ``--set``."""
     if not arguments.compare:
-        return _configuration(arguments)
+        return configuration(arguments)
     conf = loading.load([f'--config-file={arguments.compare}'], 'novasched')
     change_options(conf, arguments.set)
     return conf
 
 
-def _drawing(path: str | None, function: str = 'draw') -> DrawFunction | None:
+def drawing(path: str | None, function: str = 'draw') -> DrawFunction | None:
     """A function of the module ``plot`` that draws to a file; None without a file.
 
     :raises NovaschedError: matplotlib is not installed, or the file cannot be written.
@@ -359,7 +359,7 @@ def _drawing(path: str | None, function: str = 'draw') -> DrawFunction | None:
 
 
 @contextmanager
-def _warnings_on_stderr() -> Iterator[None]:
+def warnings_on_stderr() -> Iterator[None]:
     """Print warnings of the scheduler on standard error."""
     handler = WarningPrinter()
     logging.getLogger().addHandler(handler)

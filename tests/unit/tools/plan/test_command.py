@@ -2,6 +2,7 @@
 """``novaschedctl plan``: arguments, formats, and the exit status."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from novasched.tools.plan.plan_file import read_plan
 from novasched.tools.simulate.sources import Unusable
 from tests.lab.described_plan import a_cloud
 
+DOCUMENTATION = Path(__file__).parents[4] / 'doc' / 'source'
 SERVERS = (
     {'name': 'web', 'flavor': 'small', 'host': 'a-00000', 'project': 'p1'},
     {
@@ -220,3 +222,13 @@ def test_a_damaged_plan_is_refused_with_the_name_of_its_file(tmp_path, text, why
     with pytest.raises(Unusable, match=why) as refused:
         read_plan(str(path))
     assert str(path) in str(refused.value)
+
+
+def test_the_example_of_the_documentation_is_what_the_command_prints(capsys, tmp_path):
+    picture = tmp_path / 'plan.png'
+    cloud = DOCUMENTATION / 'examples' / 'cloud.json'
+    given = f'plan pack --cloud {cloud} --config-file /dev/null --plot {picture}'
+    assert novaschedctl.main(given.split()) == 0
+    _, expected = (DOCUMENTATION / 'plan-pack.txt').read_text().split('\n', 1)
+    assert capsys.readouterr().out == expected
+    assert picture.read_bytes().startswith(b'\x89PNG')
