@@ -3,12 +3,17 @@
 
 Each plan is made in this process, by the filters of nova's defaults, in a cloud in
 memory. With ``--btrplace`` the lost servers of BtrPlace's published instances get other
-hosts, and all rules are checked afterwards. Exits with 1 where a bound is missed.
+hosts, and all rules are checked afterwards. With ``--watcher`` Watcher consolidates the
+same clouds, by its strategy ``vm_workload_consolidation``: a plan empties as many hosts
+by fewer moves. ``tox -e watcher`` installs Watcher. Exits with 1 where a bound is missed.
 """
 
 import argparse
+import json
+import subprocess
 import sys
 import time
+from pathlib import Path
 from random import Random
 
 from novasched.tools.plan import goals
@@ -29,8 +34,10 @@ SHARES = (30, 35, 20, 8, 7)
 """The frequency of each flavor."""
 CPU_RATIO = 4
 
+STRATEGY = Path(__file__).with_name('watcher_strategy.py')
 WATCHER = (113, 15_769)
 """Hosts and servers of a plan that took Watcher 12 minutes (LP 2141939)."""
+SMALL = (40, 400)
 LARGE = (5_000, 100_000)
 
 
@@ -106,11 +113,29 @@ class Bench:
         )
         self.rows.append(row.bounded(bound))
 
-    def pack_all(self, hosts, servers):
-        """Pack a cloud that is used by 60 %."""
-        board, _ = board_of(filled(hosts, servers, 0.6))
+    def pack_all(self, hosts, servers, watcher, seed=1):
+        """Pack a cloud that is used by 60 %.
+
+        :param watcher: a Python that has Watcher; None without a comparison.
+        """
+        description = filled(hosts, servers, 0.6, seed)
+        board, _ = board_of(description)
         reached = self.plan(f'pack {servers:,} servers', board, 10, goals.pack)
         self.tell(reached.summary)
+        if watcher is None:
+            return
+
+        cloud = {**description, 'cpu_allocation_ratio': CPU_RATIO}
+        theirs = _consolidated_by_watcher(watcher, cloud)
+        self.tell(f'Watcher: {theirs}')
+        empty = sum(not board.on(uuid) for uuid in board.hosts)
+        for name, ours, relation in (
+            ('empty', empty, '≥'),
+            ('moves', len(board.moves), '≤'),
+        ):
+            bound = Bound(ours, relation, theirs[name])
+            row = Row(hosts, f'pack {servers:,} servers, {name}', '', ours)
+            self.rows.append(row.bounded(bound))
 
     def large(self, hosts, servers):
         """Plans in a large cloud that is used by 90 %."""
@@ -144,10 +169,25 @@ class Bench:
         self.tell(reached.summary)
 
 
+def _consolidated_by_watcher(python, cloud):
+    """The figures of Watcher's consolidation, see ``watcher_strategy.py``."""
+    done = subprocess.run(
+        [python, STRATEGY],
+        input=json.dumps(cloud),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser('python -m tests.perf.plan', description=__doc__)
     parser.add_argument(
         '--btrplace', nargs='*', default=[], help='instances, as .json.gz'
+    )
+    parser.add_argument(
+        '--watcher', metavar='PYTHON', help='a Python that has python-watcher'
     )
     add_outputs(parser)
     chosen = parser.parse_args(arguments)
@@ -155,7 +195,9 @@ def main(arguments=None):
     bench = Bench(teller())
     for path in chosen.btrplace:
         bench.repair(path)
-    bench.pack_all(*WATCHER)
+    bench.pack_all(*WATCHER, chosen.watcher)
+    for seed in (1, 2, 3, 4):
+        bench.pack_all(*SMALL, chosen.watcher, seed)
     bench.large(*LARGE)
     return conclude(chosen, bench.rows, bench.tell)
 

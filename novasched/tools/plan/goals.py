@@ -11,12 +11,15 @@ from dataclasses import dataclass, replace
 from novasched.scheduler.model.host import UP, Host, state
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.model.values import first_names
-from novasched.tools.plan.board import Preference, directed, share_in_use
+from novasched.tools.plan.board import Mark, Preference, directed, share_in_use
 from novasched.tools.plan.planner import AFFINITY, Planner
 from novasched.tools.plan.servers import PlacedServer
 
 UNLIMITED = 1_000_000
 """The limit of moves of a plan without a limit."""
+MAX_TOGETHER = 1_000
+"""The number of moves up to which hosts are emptied together, too. Each attempt takes
+as long as the moves before."""
 FURTHER_MOVES = 3
 """The number of further moves that are tried to tell what they would bring."""
 
@@ -219,17 +222,29 @@ def _move_all(
 
 
 def pack(planner: Planner, most: int = UNLIMITED) -> Reached:
-    """Empty as many hosts as possible. The hosts with the fewest servers are first, and
-    the servers go to the fullest hosts that stay in use."""
+    """Empty as many hosts as possible, those with the fewest servers first. The servers
+    go to the fullest hosts that stay in use.
+
+    Hosts are emptied one after the other. Where that takes few moves, as many hosts or
+    one more are emptied together as well, which finds a place for the large servers of
+    all these hosts before any small server.
+    """
     board = planner.board
     start = board.mark()
+    leaving = [board.on(node) for node in _emptiable(planner)]
     before = len(_unused(planner))
-    after = -1
-    while after < len(_unused(planner)):
-        after = len(_unused(planner))
-        _pack_once(planner, most)
-    planner.straighten(start)
-    return Reached(f'{_hosts(after - before)} more empty, beside {before:,} empty now')
+    is_better = True
+    while is_better:
+        _pack_each(planner, most)
+        planner.straighten(start)
+        found = len(_unused(planner)) - before
+        is_better = False
+        for number in (found + 1, found):
+            if not is_better and len(board.moves) - start.moves <= MAX_TOGETHER:
+                is_better = _pack_together(planner, start, leaving[:number], most)
+
+    found = len(_unused(planner)) - before
+    return Reached(f'{_hosts(found)} more empty, beside {before:,} empty now')
 
 
 def _unused(planner: Planner) -> list[str]:
@@ -242,19 +257,60 @@ def _unused(planner: Planner) -> list[str]:
     return names
 
 
-def _pack_once(planner: Planner, most: int) -> None:
-    """Empty hosts, except those that get servers of others."""
+def _emptiable(planner: Planner) -> list[str]:
+    """The UUIDs of the compute nodes in use whose servers may all move, those with the
+    fewest servers first."""
     board = planner.board
-    unused = _unused(planner)
     counts = {}
     for uuid, host in board.hosts.items():
         servers = board.on(uuid)
         if servers and state(host) == UP and not any(map(planner.obstacle, servers)):
             price = sum(map(planner.price, servers))
             counts[uuid] = (len(servers), price, host.host)
+    return sorted(counts, key=counts.__getitem__)
 
+
+def _pack_together(
+    planner: Planner, start: Mark, leaving: Sequence[Sequence[PlacedServer]], most: int
+) -> bool:
+    """Empty hosts together in place of all moves so far, if that empties more hosts or
+    takes fewer moves. Otherwise False, and all moves so far stay.
+
+    :param start: the state before the moves so far.
+    :param leaving: the servers of each host.
+    """
+    board = planner.board
+    moves = board.moves[start.moves :]
+    servers = [server for of_host in leaving for server in of_host]
+    emptied = {move.server.node_uuid for move in moves}
+    is_better = len(leaving) > len(emptied) or len(servers) < len(moves)
+    if not is_better or start.moves + len(servers) > most:
+        return False
+
+    board.undo(start)
+    avoid = [*_unused(planner), *{server.host for server in servers}]
+    for server in sorted(servers, key=_largest_first):
+        purpose = f'{server.host} becomes empty'
+        if board.move(server, purpose, avoid, Preference.FULLEST) is None:
+            planner.repeat(start, moves)
+            return False
+    return True
+
+
+def _pack_each(planner: Planner, most: int) -> None:
+    """Empty hosts one after the other, as long as a further host can be emptied."""
+    before = -1
+    while before < len(_unused(planner)):
+        before = len(_unused(planner))
+        _pack_once(planner, most)
+
+
+def _pack_once(planner: Planner, most: int) -> None:
+    """Empty hosts, except those that get servers of others."""
+    board = planner.board
+    unused = _unused(planner)
     got: set[str] = set()
-    for uuid in sorted(counts, key=counts.__getitem__):
+    for uuid in _emptiable(planner):
         host = board.hosts[uuid]
         servers = sorted(board.on(uuid), key=_largest_first)
         if host.host in got or len(board.moves) + len(servers) > most:

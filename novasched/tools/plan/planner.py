@@ -227,6 +227,12 @@ class Planner:
                 return attempt is moves
         raise AssertionError('the moves cannot be repeated')
 
+    def repeat(self, start: Mark, moves: Sequence[Move]) -> None:
+        """Make moves from a state on once more."""
+        self.board.undo(start)
+        is_made = _repeated(self.board, moves, ())
+        assert is_made, 'the moves cannot be repeated'
+
     def begin_search(self) -> None:
         """Begin a search with an effort of its own."""
         self._effort = 0
