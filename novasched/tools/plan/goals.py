@@ -5,7 +5,7 @@ Each goal moves servers on a board, at most a number of times, and tells what it
 reached.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from novasched.scheduler.model.host import UP, Host, state
@@ -14,6 +14,7 @@ from novasched.scheduler.model.values import first_names
 from novasched.tools.plan.board import Mark, Preference, directed, share_in_use
 from novasched.tools.plan.planner import AFFINITY, Planner
 from novasched.tools.plan.servers import PlacedServer
+from novasched.tools.simulate.evacuations import progress
 
 UNLIMITED = 1_000_000
 """The limit of moves of a plan without a limit."""
@@ -63,7 +64,7 @@ def make_room(
     start = board.mark()
     placed = 0
     at_once = 0
-    for request in requests:
+    for request in progress(requests, 'servers have room'):
         planner.begin_search()
         chosen = board.choice(request, Preference.FULLEST)
         if chosen is None:
@@ -189,7 +190,7 @@ def _others_to_be_with(planner: Planner, server: PlacedServer) -> str:
 
 def _move_all(
     planner: Planner,
-    servers: Iterable[PlacedServer],
+    servers: Sequence[PlacedServer],
     avoid: Sequence[str],
     most: int,
     preference: Preference,
@@ -201,7 +202,7 @@ def _move_all(
     """
     board = planner.board
     staying = []
-    for server in servers:
+    for server in progress(servers, 'servers tried'):
         purpose = f'{server.host} is emptied'
         is_allowed = len(board.moves) < most
         if not is_allowed or board.move(server, purpose, avoid, preference) is None:
@@ -212,7 +213,7 @@ def _move_all(
     while staying and len(staying) != before:
         before = len(staying)
         refused, staying = staying, []
-        for server in refused:
+        for server in progress(refused, 'servers tried once more'):
             planner.begin_search()
             budget = min(most - len(board.moves), 1 + FURTHER_MOVES)
             purpose = f'{server.host} is emptied'
@@ -289,7 +290,8 @@ def _pack_together(
 
     board.undo(start)
     avoid = [*_unused(planner), *{server.host for server in servers}]
-    for server in sorted(servers, key=_largest_first):
+    largest_first = sorted(servers, key=_largest_first)
+    for server in progress(largest_first, 'servers tried together'):
         purpose = f'{server.host} becomes empty'
         if board.move(server, purpose, avoid, Preference.FULLEST) is None:
             planner.repeat(start, moves)
@@ -310,7 +312,7 @@ def _pack_once(planner: Planner, most: int) -> None:
     board = planner.board
     unused = _unused(planner)
     got: set[str] = set()
-    for uuid in _emptiable(planner):
+    for uuid in progress(_emptiable(planner), 'hosts tried'):
         host = board.hosts[uuid]
         servers = sorted(board.on(uuid), key=_largest_first)
         if host.host in got or len(board.moves) + len(servers) > most:
@@ -416,7 +418,7 @@ def _mend_once(
     """
     board = planner.board
     staying = []
-    for server, why in found:
+    for server, why in progress(found, 'misplaced servers tried'):
         present = board.servers[server.uuid]
         if not _why_misplaced(planner, present):
             continue

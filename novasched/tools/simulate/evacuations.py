@@ -205,16 +205,18 @@ def progress(items: Sequence[Item], title: str) -> Iterator[Item]:
     """The items. On a terminal, standard error shows a progress bar meanwhile."""
     width = BAR_CHARACTERS
     is_shown = sys.stderr.isatty()
-    for number, item in enumerate(items):
+    try:
+        for number, item in enumerate(items):
+            if is_shown:
+                done = width * number // len(items)
+                bar = f'{"#" * done}{"." * (width - done)}'
+                text = f'\r[{bar}] {number:,} of {len(items):,} {title}'
+                print(text, end='', file=sys.stderr, flush=True)
+            yield item
+    finally:
+        # Also if the loop ends early.
         if is_shown:
-            done = width * number // len(items)
-            bar = f'{"#" * done}{"." * (width - done)}'
-            text = f'\r[{bar}] {number:,} of {len(items):,} {title}'
-            print(text, end='', file=sys.stderr, flush=True)
-        yield item
-
-    if is_shown:
-        print(f'\r{" " * 3 * width}\r', end='', file=sys.stderr, flush=True)
+            print(f'\r{" " * 3 * width}\r', end='', file=sys.stderr, flush=True)
 
 
 def _request(
