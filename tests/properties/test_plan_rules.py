@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans in random clouds with NUMA cells, devices, groups, zones and tenants: each move
-is one that the scheduler would choose, and a second plan finds nothing to do."""
+"""Plans in random clouds with NUMA cells, huge pages, devices, groups, zones and
+tenants: each move is one that the scheduler would choose, and a second plan finds
+nothing to do."""
 
 import pytest
 from hypothesis import given, settings
@@ -25,6 +26,13 @@ KINDS = (
         'traits': ['CUSTOM_FAST'],
     },
     {
+        'name': 'pages',
+        'cells': [
+            {'cpus': 4, 'memory_mb': 4096, 'pages': {2048: 1024}},
+            {'cpus': 4, 'memory_mb': 4096, 'pages': {2048: 512}},
+        ],
+    },
+    {
         'name': 'gpu',
         'vcpus': 8,
         'memory_mb': 8192,
@@ -44,6 +52,11 @@ FLAVORS = {
         'vcpus': 2,
         'memory_mb': 1024,
         'extra_specs': {'hw:cpu_policy': 'dedicated'},
+    },
+    'paged': {
+        'vcpus': 1,
+        'memory_mb': 1024,
+        'extra_specs': {'hw:mem_page_size': '2048'},
     },
     'graphic': {
         'vcpus': 1,
@@ -79,6 +92,8 @@ def clouds(draw):
         host = draw(st.sampled_from(names))
         if host.startswith('numa'):
             flavor = draw(st.sampled_from(['small', 'fast', 'pinned']))
+        if host.startswith('pages'):
+            flavor = draw(st.sampled_from(['small', 'paged']))
         if host.startswith('gpu'):
             flavor = draw(st.sampled_from(['small', 'graphic']))
         server = {'name': f's{number}', 'flavor': flavor, 'host': host}
