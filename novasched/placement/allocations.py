@@ -7,12 +7,16 @@ the Placement API reference have the format.
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from novasched.placement.api import READ_MICROVERSION, PlacementApi
-from novasched.placement.wire import ConsumerAllocations, Resources
+from novasched.placement.wire import (
+    ConsumerAllocations,
+    ResourceProviders,
+    Resources,
+)
 from novasched.scheduler.model.basis import FRESH, Basis
 from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.request import Request
@@ -39,6 +43,26 @@ def held_by(
         'GET', path, trace_id, microversion=READ_MICROVERSION, retry_s=retry_s
     )
     return answer.decode(ConsumerAllocations)
+
+
+def tree_of(
+    api: PlacementApi,
+    provider: str,
+    trace_id: str | None = None,
+    retry_s: float | None = None,
+) -> frozenset[str]:
+    """The UUIDs of all providers in the tree of a provider, such as a compute node and
+    its devices.
+
+    :param retry_s: see :meth:`novasched.placement.api.PlacementApi.send`.
+    :raises PlacementUnavailable: Placement does not answer.
+    """
+    path = f'/resource_providers?in_tree={provider}'
+    answer = api.send(
+        'GET', path, trace_id, microversion=READ_MICROVERSION, retry_s=retry_s
+    )
+    tree = answer.decode(ResourceProviders).resource_providers
+    return frozenset(each.uuid for each in tree)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +119,16 @@ class Claim:
         """The claim after an attempt without an answer."""
         return replace(self, is_uncertain=True)
 
-    def beside(self, held: ConsumerAllocations) -> 'Claim':
+    def beside(
+        self, held: ConsumerAllocations, without: Collection[str] = ()
+    ) -> 'Claim':
         """The claim for an instance with allocations. The allocations are kept, unless
-        an earlier claim has made them: then they are replaced."""
-        before = held.resources
+        an earlier claim has made them: then they are replaced.
+
+        :param without: the UUIDs of providers whose allocations are not kept.
+        """
+        resources = held.resources
+        before: Resources = {rp: resources[rp] for rp in resources if rp not in without}
         for claim in self.earlier:
             if claim.equals(held):
                 before = claim.before or {}

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from novasched.placement.allocations import CLAIM_LIMIT_S, Claim, held_by
+from novasched.placement.allocations import CLAIM_LIMIT_S, Claim, held_by, tree_of
 from novasched.placement.api import CircuitOpen, OutcomeUnknown, PlacementApi
 from novasched.placement.batching import Batches, Order
 from novasched.placement.claim_protocol import (
@@ -180,10 +180,10 @@ class Claims:
         """
         try:
             held = self._held(claim)
+            if held.allocations:
+                claim = self._beside(claim, held)
         except PlacementUnavailable as error:
             return Written(error=error)
-        if held.allocations:
-            claim = claim.beside(held)
         return self._write_request([claim])
 
     def _write_in_batch(self, order: Order) -> Written:
@@ -328,7 +328,10 @@ class Claims:
             if step is not Step.WRITE_BESIDE:
                 return Written.of(step, claims, error)
             assert held is not None, 'claimed beside unknown allocations'
-            claims = [claims[0].beside(held)]
+            try:
+                claims = [self._beside(claims[0], held)]
+            except PlacementUnavailable as unreadable:
+                return Written(error=unreadable)
             way = Way.PUT_BESIDE
 
     def _send(self, claims: Sequence[Claim]) -> _Reply:
@@ -420,6 +423,25 @@ class Claims:
         if answer.status_code != 204:
             raise PlacementUnavailable(f'({answer})')
         return replace(claim, generation=held.generation + 1)
+
+    def _beside(self, claim: Claim, held: ConsumerAllocations) -> Claim:
+        """The claim beside the allocations of the instance.
+
+        An instance that moves to a host has no devices there yet. Further devices on
+        the host of the claim are left of a lost claim, perhaps of another scheduler:
+        then nothing is kept on this host.
+
+        :raises PlacementUnavailable: Placement does not answer.
+        """
+        wanted = claim.candidate.allocations.keys()
+        held_there = held.resources.keys() & wanted
+        further = held.resources.keys() - wanted
+        without: set[str] = set()
+        for provider in held_there if further else ():
+            tree = tree_of(self.api, provider, claim.trace_id, claim.retry_s)
+            if not further.isdisjoint(tree):
+                without |= tree
+        return claim.beside(held, without)
 
     def _held(self, claim: Claim) -> ConsumerAllocations:
         return held_by(self.api, claim.uuid, claim.trace_id, claim.retry_s)

@@ -32,9 +32,8 @@ from operator import attrgetter
 from typing import Protocol
 
 from novasched.concurrency import backoff
-from novasched.placement.allocations import Claim, held_by
+from novasched.placement.allocations import Claim, held_by, tree_of
 from novasched.placement.api import (
-    READ_MICROVERSION,
     OutcomeUnknown,
     PlacementApi,
 )
@@ -48,7 +47,7 @@ from novasched.placement.cleanup_task import (
     are_hosts_known,
     doubt_about,
 )
-from novasched.placement.wire import ConsumerAllocations, ResourceProviders
+from novasched.placement.wire import ConsumerAllocations
 from novasched.scheduler.errors import DatabaseUnavailable, PlacementUnavailable
 from novasched.scheduler.model.instance import MAX_READ_LAG_S, InstanceState
 from novasched.scheduler.model.request import REQUEST_LIMIT_S
@@ -198,21 +197,10 @@ class AllocationDeleter:
 
         is_one_tree = False
         if is_part and state is not None and not are_hosts_known(claim, state, False):
-            is_one_tree = self._is_one_tree(claim)
+            providers = claim.candidate.allocations.keys()
+            tree = tree_of(self._api, next(iter(providers)), claim.trace_id, retry_s=0)
+            is_one_tree = providers <= tree
         return doubt_about(claim, state, requested, is_part, is_new, is_one_tree)
-
-    def _is_one_tree(self, claim: Claim) -> bool:
-        """True if all providers of a claim are in one tree.
-
-        :raises PlacementUnavailable: Placement does not answer.
-        """
-        providers = claim.candidate.allocations.keys()
-        path = f'/resource_providers?in_tree={next(iter(providers))}'
-        answer = self._api.send(
-            'GET', path, claim.trace_id, microversion=READ_MICROVERSION, retry_s=0
-        )
-        tree = answer.decode(ResourceProviders).resource_providers
-        return providers <= {provider.uuid for provider in tree}
 
 
 class AllocationCleanup:

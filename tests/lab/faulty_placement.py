@@ -38,6 +38,7 @@ class FaultyPlacement:
     :ivar held: consumer to its generation and its allocations, which are provider to
         resource class to amount.
     :ivar room: VCPU of each provider. Other providers have no limit.
+    :ivar trees: the providers of each tree; any other provider is a tree of its own.
     :ivar faults: the faults of the next requests in order; None for no fault.
     :ivar asked: method and path of all requests in order.
     :ivar late: work that is not done yet.
@@ -51,6 +52,7 @@ class FaultyPlacement:
     def __init__(self, held=None, room=None, faults=()):
         self.held = held or {}
         self.room = room or {}
+        self.trees = []
         self.faults = deque(faults)
         self.asked = []
         self.late = deque()
@@ -108,7 +110,7 @@ class FaultyPlacement:
         """Do a request; its status and body."""
         consumer = path.rpartition('/')[2]
         if not path.startswith('/allocations'):
-            return 200, {'resource_providers': []}
+            return 200, {'resource_providers': self._in_tree(path)}
 
         if method == 'GET':
             generation, by_provider = self.held.get(consumer, (None, {}))
@@ -125,6 +127,14 @@ class FaultyPlacement:
         if method == 'PUT':
             return self._write({consumer: body})
         return self._write(body)
+
+    def _in_tree(self, path):
+        """The providers in the tree of the provider that a path names."""
+        provider = path.rpartition('in_tree=')[2]
+        for tree in self.trees:
+            if provider in tree:
+                return [{'uuid': uuid, 'root_provider_uuid': tree[0]} for uuid in tree]
+        return [{'uuid': provider, 'root_provider_uuid': provider}] if provider else []
 
     def _write(self, bodies):
         """Write the allocations of consumers, or of no consumer."""

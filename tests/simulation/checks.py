@@ -33,10 +33,10 @@ ANSWER_S = 300.0
 """Seconds within which every call is answered, or its process is killed."""
 LONG_ANSWER_S = 850.0
 """The same for a call for many servers, at least."""
-LONG_ANSWER_PER_SERVER_S = 30.0
+LONG_ANSWER_PER_SERVER_S = 50.0
 """The same for each server of such a call: a decision takes ten seconds at most, each
-server is decided twice if the claims for all servers together fail, and turns of other
-calls come in between."""
+server is decided twice if the claims for all servers together fail, both once more if
+the hosts have changed before a refusal, and turns of other calls come in between."""
 PLACEMENT_PATIENCE_S = 30.0
 """``[novasched] placement_patience``, by default."""
 SLACK_S = 20.0

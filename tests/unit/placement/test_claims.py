@@ -33,7 +33,7 @@ from novasched.scheduler.errors import (
 )
 from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.instance import InstanceState
-from tests.lab.builders import a_candidate, a_request, a_uuid
+from tests.lab.builders import a_candidate, a_full_candidate, a_request, a_uuid
 from tests.lab.faulty_placement import FAULTS, FaultyPlacement, Nova
 
 ONE = a_uuid('one')
@@ -277,6 +277,47 @@ def test_a_move_reads_the_allocations_and_keeps_them(placement, claims, before, 
     assert claims.allocate([moving()])
     assert placement.asked == asked
     assert placement.resources() == {'server': before | holds(ONE)}
+
+
+CARD = a_uuid('card')
+SPARE = a_uuid('spare')
+NFS = a_uuid('nfs')
+WITH_CARD = {**holds(ONE), CARD: {'VGPU': 1}}
+TREES = [[ONE, CARD, SPARE], [OLD], [NFS]]
+
+
+@pytest.mark.parametrize(
+    ('before', 'after'),
+    [
+        ({**holds(ONE), SPARE: {'VGPU': 1}}, WITH_CARD),
+        ({SPARE: {'VGPU': 1}, **holds(OLD), **holds(ONE)}, {**WITH_CARD, **holds(OLD)}),
+        (
+            {**holds(OLD), NFS: {'DISK_GB': 5}},
+            {**WITH_CARD, **holds(OLD), NFS: {'DISK_GB': 5}},
+        ),
+        (holds(OLD), {**WITH_CARD, **holds(OLD)}),
+    ],
+    ids=['lost there', 'lost there, evacuated', 'shared storage', 'evacuated'],
+)
+@pytest.mark.parametrize('is_known_before', [True, False])
+def test_devices_of_a_lost_claim_on_the_same_host_are_not_kept(
+    placement, claims, before, after, is_known_before
+):
+    """Another scheduler has lost a claim with another device of the host. Allocations on
+    other hosts are kept, as those of an evacuated instance. The deletion of the claim
+    leaves these."""
+    wanted = replace(moving(), candidate=a_full_candidate({**WITH_CARD}))
+    if not is_known_before:
+        # The PUT of a build meets the allocations.
+        wanted = replace(wanted, moves=False)
+    placement.trees = TREES
+    placement.held['server'] = [5, before]
+    [made] = claims.allocate([wanted])
+    assert placement.resources() == {'server': after}
+
+    claims.delete(made)
+    kept = {rp: after[rp] for rp in after if rp not in WITH_CARD}
+    assert placement.resources() == ({'server': kept} if kept else {})
 
 
 @pytest.mark.parametrize(
