@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """nova's API, as far as the moves of a plan need it, by openstacksdk."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum, auto
@@ -9,13 +10,18 @@ from typing import Any
 import openstack
 from keystoneauth1.exceptions import ClientException
 from openstack.connection import Connection
-from openstack.exceptions import SDKException, raise_from_response
+from openstack.exceptions import (
+    NotFoundException,
+    SDKException,
+    raise_from_response,
+)
 
 from novasched.conf.errors import NovaschedError
 from novasched.conf.redaction import printable
 from novasched.tools.plan.plan_file import PlannedMove
 from novasched.tools.plan.servers import MICROVERSIONS, Kind
 
+LOG = logging.getLogger(__name__)
 CONFIRMATION = 'VERIFY_RESIZE'
 """The status of a server after a cold migration, until the confirmation."""
 ERROR = 'ERROR'
@@ -86,10 +92,13 @@ class ComputeApi:
     def progress(self, move: PlannedMove) -> Progress:
         """How far nova has come with a move that has begun.
 
-        :raises ApiError: nova does not answer, or does not know the server.
+        :raises ApiError: nova does not answer.
         """
         with _errors():
-            server = self._compute.get_server(move.server)
+            try:
+                server = self._compute.get_server(move.server)
+            except NotFoundException:
+                return Progress.FAILED
         if server.task_state is not None:
             return Progress.UNDER_WAY
         if server.status == ERROR or server.compute_host != move.host:
@@ -102,13 +111,16 @@ class ComputeApi:
 
     def why_failed(self, move: PlannedMove) -> str:
         """What nova says about the latest action on a server, in a line."""
-        with _errors():
-            for action in self._compute.server_actions(move.server):
-                found = self._compute.get_server_action(action.request_id, move.server)
-                for event in found.events or ():
-                    if event.result == 'Error' and event.details:
-                        return printable(event.details)
-                break
+        try:
+            with _errors():
+                actions = self._compute.server_actions(move.server)
+                latest = next(iter(actions))
+                found = self._compute.get_server_action(latest.request_id, move.server)
+            for event in found.events or ():
+                if event.result == 'Error' and event.details:
+                    return printable(event.details)
+        except (ApiError, StopIteration):
+            LOG.debug('No action on server %s is known', move.server, exc_info=True)
         return f'see "openstack server event list {move.server}"'
 
     def _act(

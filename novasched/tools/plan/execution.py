@@ -10,7 +10,6 @@ done.
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from rich.progress import Progress as ProgressBar
 from rich.progress import TaskID
@@ -33,32 +32,27 @@ PATIENCE_S = 300.0
 Check = Callable[[Sequence[PlannedMove]], Sequence[CheckedMove]]
 
 
-class Mover(Protocol):
-    """Moves servers, see :class:`novasched.tools.plan.compute_api.ComputeApi`."""
+class Display:
+    """Shows lines above a progress bar."""
 
-    def begin(self, move: PlannedMove) -> None: ...
-
-    def confirm(self, move: PlannedMove) -> None: ...
-
-    def progress(self, move: PlannedMove) -> Progress: ...
-
-    def why_failed(self, move: PlannedMove) -> str: ...
-
-
-class Reporter(Protocol):
-    """Shows what happens."""
+    def __init__(self, bar: ProgressBar, task: TaskID) -> None:
+        self._bar = bar
+        self._task = task
 
     def say(self, text: str) -> None:
         """Show a line."""
+        line = printable(text)
+        self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def advance(self) -> None:
         """Show that a further move is done."""
+        self._bar.advance(self._task)
 
 
 class Execution:
     """Carries out the moves of a plan.
 
-    :param mover: moves the servers.
+    :param api: moves the servers.
     :param check: compares moves with the present cloud.
     :param at_once: the maximum number of moves under way.
     :param poll_s: see :data:`POLL_S`.
@@ -68,18 +62,18 @@ class Execution:
 
     def __init__(
         self,
-        mover: Mover,
+        api: ComputeApi,
         check: Check,
         at_once: int,
-        reporter: Reporter,
+        display: Display,
         poll_s: float = POLL_S,
     ) -> None:
         self.done = 0
         self.failed = 0
-        self._mover = mover
+        self._api = api
         self._check = check
         self._at_once = at_once
-        self._reporter = reporter
+        self._display = display
         self._poll_s = poll_s
         self._under_way: list[PlannedMove] = []
         self._confirmed: set[str] = set()
@@ -90,7 +84,7 @@ class Execution:
         for number, step in enumerate(plan.steps, 1):
             if self.failed:
                 break
-            self._reporter.say(f'Step {number} of {len(plan.steps)}')
+            self._display.say(f'Step {number} of {len(plan.steps)}')
             self._run_step(step)
         return not self.failed
 
@@ -132,12 +126,12 @@ class Execution:
                 return
 
             try:
-                self._mover.begin(move)
+                self._api.begin(move)
             except ApiError as error:
                 self._fail(move, f'is refused: {error}')
                 return
             where = f'{move.source} to {move.host}'
-            self._reporter.say(f'{_name(move)}: {move.kind} from {where} has begun')
+            self._display.say(f'{_name(move)}: {move.kind} from {where} has begun')
             self._under_way.append(move)
 
     def _checked(self, moves: Sequence[PlannedMove]) -> Sequence[CheckedMove]:
@@ -154,7 +148,7 @@ class Execution:
         """Look how far the moves under way have come."""
         for move in [*self._under_way]:
             try:
-                progress = self._mover.progress(move)
+                progress = self._api.progress(move)
                 if progress is Progress.TO_CONFIRM:
                     self._confirm(move)
             except ApiError as error:
@@ -165,16 +159,16 @@ class Execution:
             if progress is Progress.DONE:
                 self._under_way.remove(move)
                 self.done += 1
-                self._reporter.say(f'{_name(move)}: is on {move.host}')
-                self._reporter.advance()
+                self._display.say(f'{_name(move)}: is on {move.host}')
+                self._display.advance()
             elif progress is Progress.FAILED:
                 self._under_way.remove(move)
-                self._fail(move, f'has failed: {self._mover.why_failed(move)}')
+                self._fail(move, f'has failed: {self._api.why_failed(move)}')
 
     def _confirm(self, move: PlannedMove) -> None:
         # nova shows the old status until the old host is free.
         if move.server not in self._confirmed:
-            self._mover.confirm(move)
+            self._api.confirm(move)
             self._confirmed.add(move.server)
 
     def _bear(self, error: ApiError) -> None:
@@ -185,13 +179,13 @@ class Execution:
         now = time.monotonic()
         if self._unheard_since is None:
             self._unheard_since = now
-            self._reporter.say(f'{error}; asked again')
+            self._display.say(f'{error}; asked again')
         if now - self._unheard_since > PATIENCE_S:
             raise error
 
     def _fail(self, move: PlannedMove, why: str) -> None:
         self.failed += 1
-        self._reporter.say(f'{_name(move)}: the move to {move.host} {why}')
+        self._display.say(f'{_name(move)}: the move to {move.host} {why}')
 
 
 def carry_out(
@@ -212,15 +206,15 @@ def carry_out(
         print('Nothing is moved. Plan again.')
         return False
 
-    mover = ComputeApi.of_cloud(cloud)
+    api = ComputeApi.of_cloud(cloud)
     open_moves = [each.move for each in found if each.state is State.HOLDS]
-    if open_moves and not is_confirmed and not _asked(open_moves, mover.url):
+    if open_moves and not is_confirmed and not _asked(open_moves, api.url):
         print('Nothing is moved.')
         return False
 
     with ProgressBar(disable=not sys.stdout.isatty()) as bar:
         task = bar.add_task('moves', total=len(plan.moves))
-        execution = Execution(mover, check, at_once, _Display(bar, task))
+        execution = Execution(api, check, at_once, Display(bar, task))
         try:
             is_whole = execution.run(plan)
         finally:
@@ -237,21 +231,6 @@ def _asked(moves: Sequence[PlannedMove], url: str) -> bool:
     amount = size_of(sum(move.copied_mb for move in moves))
     question = f'{counted(len(moves), "move")}, at most {amount} to copy, by {url}.'
     return input(f'{question} Go on? [y/N] ').strip().lower() in ('y', 'yes')
-
-
-class _Display:
-    """Shows lines above a progress bar."""
-
-    def __init__(self, bar: ProgressBar, task: TaskID) -> None:
-        self._bar = bar
-        self._task = task
-
-    def say(self, text: str) -> None:
-        line = printable(text)
-        self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-    def advance(self) -> None:
-        self._bar.advance(self._task)
 
 
 def _name(move: PlannedMove) -> str:

@@ -110,6 +110,10 @@ def test_the_state_of_a_server_tells_how_far_a_move_is(nova, api, change, progre
     assert api.progress(move()) is progress
 
 
+def test_the_move_of_a_server_that_is_gone_has_failed(api):
+    assert api.progress(move()) is Progress.FAILED
+
+
 def test_a_refusal_is_told_in_the_words_of_nova(nova, api):
     refusal = {'conflictingRequest': {'code': 409, 'message': 'The server is\nlocked'}}
     nova.answers['/servers/web/action'] = 409, refusal
@@ -133,8 +137,9 @@ def test_a_failed_move_is_told_by_the_latest_action(nova, api):
     assert api.why_failed(move()) == 'full'
 
 
-def test_a_failed_move_without_details_is_told_by_a_command(nova, api):
-    nova.answers[ACTIONS] = 200, {'instanceActions': []}
+@pytest.mark.parametrize('answer', [(200, {'instanceActions': []}), (404, {})])
+def test_a_failed_move_without_details_is_told_by_a_command(nova, api, answer):
+    nova.answers[ACTIONS] = answer
     assert api.why_failed(move()) == 'see "openstack server event list web"'
 
 

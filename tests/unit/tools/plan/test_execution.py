@@ -90,7 +90,7 @@ class Nova:
 
 
 class Lines:
-    """A reporter that keeps what it shows."""
+    """A display that keeps what it shows."""
 
     def __init__(self):
         self.lines = []
@@ -104,15 +104,15 @@ class Lines:
 
 
 def executed(text, fates, at_once=2):
-    """Carry out a plan; nova, the reporter and the summary."""
+    """Carry out a plan; nova, the display and the summary."""
     nova = Nova(dict(fates))
-    reporter = Lines()
+    display = Lines()
     plan = a_plan(text)
-    run = Execution(nova, nova.check, at_once, reporter, poll_s=0)
+    run = Execution(nova, nova.check, at_once, display, poll_s=0)
     is_whole = run.run(plan)
     summary = run.summary(plan)
-    assert is_whole == (reporter.advanced == len(plan.moves))
-    return nova, reporter, summary
+    assert is_whole == (display.advanced == len(plan.moves))
+    return nova, display, summary
 
 
 @pytest.mark.parametrize(
@@ -188,8 +188,8 @@ def test_moves_run_in_order(plan, at_once, fates, asked, numbers):
     ],
 )
 def test_the_reason_of_a_failure_is_shown(fate, line):
-    _, reporter, _ = executed('a', {'a': fate})
-    assert line in reporter.lines
+    _, display, _ = executed('a', {'a': fate})
+    assert line in display.lines
 
 
 def test_an_api_that_is_silent_for_long_ends_the_run(monkeypatch):
