@@ -63,7 +63,7 @@ class Tool:
 def tool(cloud, capsys, monkeypatch, tmp_path):
     with Authenticated(cloud.api.url) as api:
         monkeypatch.setenv('OS_AUTH_TYPE', 'none')
-        monkeypatch.setenv('OS_ENDPOINT', f'{api.url}/v2.1')
+        monkeypatch.setenv('OS_ENDPOINT', f'{api.url}/v2.1/')
         yield Tool(cloud, api, capsys, tmp_path / 'plan.json')
 
 
