@@ -427,12 +427,24 @@ def _mend_once(
             continue
 
         planner.begin_search()
+        mark = board.mark()
         budget = min(most - len(board.moves), 1 + FURTHER_MOVES)
         made = planner.move(present, why, budget, preference=Preference.NOVA_CONF)
+        if made is not None and _moved_wrong(planner, mark):
+            board.undo(mark)
+            made = None
         if made is None:
             nowhere = board.why_nowhere(board.request_of(present))
             staying.append(Staying(server, f'{why}; {nowhere}'))
     return staying
+
+
+def _moved_wrong(planner: Planner, mark: Mark) -> bool:
+    """True if a server that has moved since a state is misplaced. A move to make room
+    may leave the other members of a split server group."""
+    board = planner.board
+    moved = {move.server.uuid for move in board.moves[mark.moves :]}
+    return any(_why_misplaced(planner, board.servers[uuid]) for uuid in moved)
 
 
 def misplaced(planner: Planner) -> list[tuple[PlacedServer, str]]:

@@ -7,7 +7,14 @@ itself. The number of moves limits both.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, replace
 from heapq import nlargest
 from itertools import combinations, islice
@@ -326,20 +333,30 @@ class Planner:
             short.sort(key=lambda entry: (entry[0], entry[1].host))
             del short[MAX_HOSTS:]
         options = []
+        mates = _affine_members(request)
         for _, host, lacking in short:
-            for servers in self._sets(host, lacking, number):
+            for servers in self._sets(host, lacking, number, mates):
                 options.append(_Option(sum(map(self.price, servers)), host, servers))
         options.sort(key=lambda option: (option.price, option.host.host))
         return options
 
     def _sets(
-        self, host: Host, lacking: Mapping[str, int], number: int
+        self,
+        host: Host,
+        lacking: Mapping[str, int],
+        number: int,
+        without: Collection[str],
     ) -> Iterator[Sequence[PlacedServer]]:
         """Sets of servers of a host that have the lacking amounts together, the
-        cheapest first. Of interchangeable servers, as many as a set may have."""
+        cheapest first. Of interchangeable servers, as many as a set may have.
+
+        :param without: the UUIDs of servers that must stay.
+        """
         of_kind: Counter[Hashable] = Counter()
         servers = []
         for server in self.movable_on(host.uuid):
+            if server.uuid in without:
+                continue
             kind = _kind(server)
             of_kind[kind] += 1
             if of_kind[kind] <= number:
@@ -396,6 +413,15 @@ def _repeated(
             return False
         board.add(request, again)
     return True
+
+
+def _affine_members(request: Request) -> Collection[str]:
+    """The UUIDs of the members of the affinity group of a request. None of them leaves
+    a host to make room for another one."""
+    group = request.instance_group
+    if group is None or group.policy != AFFINITY:
+        return ()
+    return group.members
 
 
 def _share(lacking: Mapping[str, int], demand: Mapping[str, int]) -> float:

@@ -291,6 +291,17 @@ def test_misplaced_servers_get_a_right_place(texts, moves, summary):
     assert (found, reached.summary) == (moves, summary)
 
 
+def test_a_split_group_is_mended_without_a_move_of_its_other_members():
+    """The members are the cheapest servers of their full host, and none of them leaves
+    the host to make room for the last member."""
+    texts = ['last small 1 group=near', 'a small 0 group=near', 'b small 0 group=near']
+    texts += ['c large 0', 'd small 0', 'e small 0']
+    near = {'near': {'policy': 'affinity'}}
+    moves, reached = planned('mend', texts, hosts=2, groups=near)
+    assert moves == [['d 0>1'], ['last 1>0']]
+    assert reached.is_whole
+
+
 def test_a_server_outside_of_its_zone_gets_a_host_in_the_zone():
     """The zone of a host may have changed since the server was created."""
     description = a_cloud(1, HOST, SIZES, servers('a small 0', 'b small 0'))
