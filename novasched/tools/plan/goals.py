@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from novasched.scheduler.model.host import UP, Host, state
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.model.values import first_names
-from novasched.tools.plan.board import Mark, Preference, directed, share_in_use
+from novasched.tools.plan.board import Board, Mark, Preference, directed, share_in_use
 from novasched.tools.plan.planner import AFFINITY, Planner
 from novasched.tools.plan.servers import PlacedServer
 from novasched.tools.simulate.evacuations import progress
@@ -417,34 +417,69 @@ def _mend_once(
     :param found: the servers, on their first hosts, with the reasons.
     """
     board = planner.board
+    wrong = {server.uuid for server, _ in found}
     staying = []
     for server, why in progress(found, 'misplaced servers tried'):
         present = board.servers[server.uuid]
         if not _why_misplaced(planner, present):
-            continue
-        if obstacle := planner.obstacle(server):
+            wrong.discard(server.uuid)
+        elif obstacle := planner.obstacle(server):
             staying.append(Staying(server, f'{why}; it {obstacle}', is_proven=True))
-            continue
-
-        planner.begin_search()
-        mark = board.mark()
-        budget = min(most - len(board.moves), 1 + FURTHER_MOVES)
-        made = planner.move(present, why, budget, preference=Preference.NOVA_CONF)
-        if made is not None and _moved_wrong(planner, mark):
-            board.undo(mark)
-            made = None
-        if made is None:
+        elif mended := _mended(planner, server.uuid, wrong, most):
+            wrong -= mended
+        else:
             nowhere = board.why_nowhere(board.request_of(present))
             staying.append(Staying(server, f'{why}; {nowhere}'))
     return staying
 
 
-def _moved_wrong(planner: Planner, mark: Mark) -> bool:
-    """True if a server that has moved since a state is misplaced. A move to make room
-    may leave the other members of a split server group."""
+def _mended(planner: Planner, uuid: str, wrong: Collection[str], most: int) -> set[str]:
+    """Move a misplaced server, and then the servers that this leaves misplaced: members
+    of its server group, or of the group of a server that made room. If one of them
+    finds no place, nothing has changed.
+
+    :param wrong: the UUIDs of the servers that are misplaced so far.
+    :returns: the UUIDs of the servers that are in their right places; empty if nothing
+        has changed.
+    """
     board = planner.board
-    moved = {move.server.uuid for move in board.moves[mark.moves :]}
-    return any(_why_misplaced(planner, board.servers[uuid]) for uuid in moved)
+    start = board.mark()
+    planner.begin_search()
+    looked_at: set[str] = set()
+    waiting = [uuid]
+    while waiting:
+        server = board.servers[waiting.pop()]
+        looked_at.add(server.uuid)
+        why = _why_misplaced(planner, server)
+        if not why:
+            continue
+
+        mark = board.mark()
+        budget = min(most - len(board.moves), 1 + FURTHER_MOVES)
+        made = None
+        if not planner.obstacle(server):
+            made = planner.move(server, why, budget, preference=Preference.NOVA_CONF)
+        if made is None:
+            board.undo(start)
+            return set()
+        affected = {move.server.uuid for move in board.moves[mark.moves :]}
+        affected |= _mates_of(board, affected)
+        waiting += sorted(affected - looked_at - {*wrong})
+
+    if any(_why_misplaced(planner, board.servers[each]) for each in looked_at):
+        board.undo(start)
+        return set()
+    return looked_at
+
+
+def _mates_of(board: Board, uuids: Collection[str]) -> set[str]:
+    """The UUIDs of the servers that share a server group with some servers."""
+    mates: set[str] = set()
+    for uuid in uuids:
+        group = board.servers[uuid].request.instance_group
+        if group is not None:
+            mates |= group.members & board.servers.keys()
+    return mates
 
 
 def misplaced(planner: Planner) -> list[tuple[PlacedServer, str]]:

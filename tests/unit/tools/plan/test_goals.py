@@ -302,6 +302,27 @@ def test_a_split_group_is_mended_without_a_move_of_its_other_members():
     assert reached.is_whole
 
 
+def test_the_other_members_follow_a_misplaced_member_of_an_affinity_group():
+    """A group is on the host of other projects and on a plain host. One of the members
+    there may stay, and follows the member that may not."""
+    texts = ['last small 0 group=near', 'theirs small 0 group=near project=p1']
+    texts += ['plain small 1 group=near']
+    description = a_cloud(2, HOST, SIZES, servers(*texts))
+    [kind] = description['hosts']
+    description['groups'] = {'near': {'policy': 'affinity'}}
+    description['aggregates'] = {'tenants': {'filter_tenant_id': 'p1'}}
+    description['hosts'] = [
+        {**kind, 'number': 1, 'aggregates': ['tenants']},
+        {**kind, 'number': 1, 'name': 'b'},
+    ]
+    description['servers'][2]['host'] = 'b-00000'
+    filters = ['ServerGroupAffinityFilter', 'AggregateMultiTenancyIsolation']
+    options = [('filter_scheduler', 'enabled_filters', filters)]
+    board, _ = board_of(description, options=options)
+    assert goals.mend(Planner(board)).is_whole
+    assert {server.host for server in board.servers.values()} == {'b-00000'}
+
+
 def test_a_server_outside_of_its_zone_gets_a_host_in_the_zone():
     """The zone of a host may have changed since the server was created."""
     description = a_cloud(1, HOST, SIZES, servers('a small 0', 'b small 0'))
