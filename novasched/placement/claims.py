@@ -434,10 +434,12 @@ class Claims:
         :raises PlacementUnavailable: Placement does not answer.
         """
         wanted = claim.candidate.allocations.keys()
-        held_there = held.resources.keys() & wanted
         further = held.resources.keys() - wanted
+        if not further:
+            return claim.beside(held)
+
         without: set[str] = set()
-        for provider in held_there if further else ():
+        for provider in held.resources.keys() & wanted:
             tree = tree_of(self.api, provider, claim.trace_id, claim.retry_s)
             if not further.isdisjoint(tree):
                 without |= tree

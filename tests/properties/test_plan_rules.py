@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from novasched.tools.plan import goals
+from novasched.tools.plan import goals, mending
 from novasched.tools.plan.planner import Planner
 from novasched.tools.plan.steps import steps_of
 from novasched.tools.simulate.sources import Unusable
@@ -121,7 +121,7 @@ def reach(goal, planner, requests):
         return goals.empty(planner, {first})
     if goal == 'spread':
         return goals.spread(planner, 0.5, 0.1)
-    return {'pack': goals.pack, 'mend': goals.mend}[goal](planner)
+    return {'pack': goals.pack, 'mend': mending.mend}[goal](planner)
 
 
 def carry_out(description, moves):

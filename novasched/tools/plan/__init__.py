@@ -19,7 +19,12 @@ from importlib import import_module
 # Sets the number of threads of numeric libraries, so it is imported before them.
 import novasched.concurrency  # noqa: F401
 from novasched.tools import whole_number
-from novasched.tools.simulate import KINDS_OF_HOSTS, add_common, add_plot
+from novasched.tools.simulate import (
+    KINDS_OF_HOSTS,
+    add_common,
+    add_decisions_file,
+    add_plot,
+)
 
 KINDS_OF_EXCEPTIONS = ('project', 'flavor', 'aggregate', 'metadata')
 
@@ -89,11 +94,7 @@ def _add_servers(parser: argparse.ArgumentParser) -> None:
     add('--count', type=whole_number, metavar='N', help='the number of servers (1)')
     add('--zone', metavar='ZONE', help='the availability zone, with --flavor')
     add('--project', metavar='ID', help='the project, with --flavor')
-    add(
-        '--file',
-        metavar='FILE',
-        help='the decisions for --decision (default: [novasched] decisions_file)',
-    )
+    add_decisions_file(parser)
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:

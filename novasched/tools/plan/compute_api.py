@@ -31,7 +31,7 @@ class ApiError(NovaschedError):
     """For the operator: nova's API refuses a request, or does not answer."""
 
 
-class Progress(Enum):
+class Phase(Enum):
     """How far nova has come with a move."""
 
     UNDER_WAY = auto()
@@ -89,7 +89,7 @@ class ComputeApi:
         """
         self._act(move, 'confirmResize', None)
 
-    def progress(self, move: PlannedMove) -> Progress:
+    def phase(self, move: PlannedMove) -> Phase:
         """How far nova has come with a move that has begun.
 
         :raises ApiError: nova does not answer.
@@ -98,16 +98,16 @@ class ComputeApi:
             try:
                 server = self._compute.get_server(move.server)
             except NotFoundException:
-                return Progress.FAILED
+                return Phase.FAILED
         if server.task_state is not None:
-            return Progress.UNDER_WAY
+            return Phase.UNDER_WAY
         if server.status == ERROR or server.compute_host != move.host:
-            return Progress.FAILED
+            return Phase.FAILED
         # After a user's own resize, the flavor is another one.
         is_move = printable(server.flavor.original_name or '') == move.flavor
         if server.status == CONFIRMATION and is_move:
-            return Progress.TO_CONFIRM
-        return Progress.DONE
+            return Phase.TO_CONFIRM
+        return Phase.DONE
 
     def why_failed(self, move: PlannedMove) -> str:
         """What nova says about the latest action on a server, in a line."""

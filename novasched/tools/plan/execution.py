@@ -11,12 +11,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from rich.progress import Progress as ProgressBar
-from rich.progress import TaskID
+from rich.progress import Progress, TaskID
 
 from novasched.conf.redaction import printable, printable_lines
 from novasched.tools.plan.checking import CheckedMove, State, as_text
-from novasched.tools.plan.compute_api import ApiError, ComputeApi, Progress
+from novasched.tools.plan.compute_api import ApiError, ComputeApi, Phase
 from novasched.tools.plan.plan_file import Plan, PlannedMove
 from novasched.tools.plan.reports import counted, size_of
 from novasched.tools.simulate.sources import Unusable
@@ -35,7 +34,7 @@ Check = Callable[[Sequence[PlannedMove]], Sequence[CheckedMove]]
 class Display:
     """Shows lines above a progress bar."""
 
-    def __init__(self, bar: ProgressBar, task: TaskID) -> None:
+    def __init__(self, bar: Progress, task: TaskID) -> None:
         self._bar = bar
         self._task = task
 
@@ -148,20 +147,20 @@ class Execution:
         """Look how far the moves under way have come."""
         for move in [*self._under_way]:
             try:
-                progress = self._api.progress(move)
-                if progress is Progress.TO_CONFIRM:
+                phase = self._api.phase(move)
+                if phase is Phase.TO_CONFIRM:
                     self._confirm(move)
             except ApiError as error:
                 self._bear(error)
                 continue
             self._unheard_since = None
 
-            if progress is Progress.DONE:
+            if phase is Phase.DONE:
                 self._under_way.remove(move)
                 self.done += 1
                 self._display.say(f'{_name(move)}: is on {move.host}')
                 self._display.advance()
-            elif progress is Progress.FAILED:
+            elif phase is Phase.FAILED:
                 self._under_way.remove(move)
                 self._fail(move, f'has failed: {self._api.why_failed(move)}')
 
@@ -212,7 +211,7 @@ def carry_out(
         print('Nothing is moved.')
         return False
 
-    with ProgressBar(disable=not sys.stdout.isatty()) as bar:
+    with Progress(disable=not sys.stdout.isatty()) as bar:
         task = bar.add_task('moves', total=len(plan.moves))
         execution = Execution(api, check, at_once, Display(bar, task))
         try:

@@ -16,7 +16,7 @@ SERVERS = 10
 """Maximum number of staying servers of a host in a report."""
 MIB_PER_GIB = 1024
 
-ACTIONS: Mapping[Kind, Sequence[str]] = {
+CLIENT_COMMANDS: Mapping[Kind, Sequence[str]] = {
     Kind.LIVE: ('migrate', '--live-migration', '--wait'),
     Kind.COLD: ('migrate', '--wait'),
     Kind.EVACUATION: ('evacuate', '--wait'),
@@ -96,7 +96,7 @@ def _command(move: PlannedMove) -> str:
         'openstack',
         f'--os-compute-api-version={MICROVERSIONS[move.kind]}',
         'server',
-        *ACTIONS[move.kind],
+        *CLIENT_COMMANDS[move.kind],
         '--host',
         move.host,
         move.server,

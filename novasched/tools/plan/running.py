@@ -11,7 +11,7 @@ from oslo_config import cfg
 from novasched.conf.redaction import printable_lines
 from novasched.scheduler.model.usual_guests import NO_USUAL_GUESTS
 from novasched.tools import imported
-from novasched.tools.plan import checking, goals, reports, wanted
+from novasched.tools.plan import checking, goals, mending, reports, wanted
 from novasched.tools.plan.board import Board
 from novasched.tools.plan.checking import CheckedMove
 from novasched.tools.plan.described_servers import described_board
@@ -164,7 +164,7 @@ def _spread(
 def _mend(
     simulation: Simulation, planner: Planner, arguments: argparse.Namespace
 ) -> tuple[str, Reached]:
-    return 'mend', goals.mend(planner, _most(arguments))
+    return 'mend', mending.mend(planner, _most(arguments))
 
 
 COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {

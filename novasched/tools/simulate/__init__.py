@@ -110,11 +110,7 @@ def _add_boot(parser: argparse.ArgumentParser) -> None:
     add('--until-full', action='store_true', help='repeat until a request is refused')
     _add_limit(parser)
     add_plot(parser)
-    add(
-        '--file',
-        metavar='FILE',
-        help='the decisions for --decision (default: [novasched] decisions_file)',
-    )
+    add_decisions_file(parser)
 
 
 def _add_replay(parser: argparse.ArgumentParser) -> None:
@@ -223,6 +219,12 @@ def _add_limit(parser: argparse.ArgumentParser) -> None:
         metavar='N',
         help='stop counting at N servers (%(default)s)',
     )
+
+
+def add_decisions_file(parser: argparse.ArgumentParser) -> None:
+    """Declare the option that names the file of recorded decisions."""
+    text = 'the decisions for --decision (default: [novasched] decisions_file)'
+    parser.add_argument('--file', metavar='FILE', help=text)
 
 
 def add_plot(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from novasched.tools.plan.compute_api import ApiError, ComputeApi, Progress
+from novasched.tools.plan.compute_api import ApiError, ComputeApi, Phase
 from novasched.tools.plan.plan_file import PlannedMove
 from novasched.tools.plan.servers import Kind
 from tests.lab.proxy import JSON, HttpStub
@@ -90,28 +90,28 @@ def test_a_cold_migration_is_confirmed(nova, api):
 
 
 @pytest.mark.parametrize(
-    ('change', 'progress'),
+    ('change', 'phase'),
     [
-        ({}, Progress.DONE),
-        ({'OS-EXT-STS:task_state': 'migrating'}, Progress.UNDER_WAY),
-        ({'OS-EXT-SRV-ATTR:host': 'old'}, Progress.FAILED),
-        ({'OS-EXT-SRV-ATTR:host': None}, Progress.FAILED),
-        ({'status': 'ERROR'}, Progress.FAILED),
-        ({'status': 'VERIFY_RESIZE'}, Progress.TO_CONFIRM),
+        ({}, Phase.DONE),
+        ({'OS-EXT-STS:task_state': 'migrating'}, Phase.UNDER_WAY),
+        ({'OS-EXT-SRV-ATTR:host': 'old'}, Phase.FAILED),
+        ({'OS-EXT-SRV-ATTR:host': None}, Phase.FAILED),
+        ({'status': 'ERROR'}, Phase.FAILED),
+        ({'status': 'VERIFY_RESIZE'}, Phase.TO_CONFIRM),
         (
             {'status': 'VERIFY_RESIZE', 'flavor': {'original_name': 'large'}},
-            Progress.DONE,
+            Phase.DONE,
         ),
-        ({'status': 'SHUTOFF'}, Progress.DONE),
+        ({'status': 'SHUTOFF'}, Phase.DONE),
     ],
 )
-def test_the_state_of_a_server_tells_how_far_a_move_is(nova, api, change, progress):
+def test_the_state_of_a_server_tells_how_far_a_move_is(nova, api, change, phase):
     nova.answers['/servers/web'] = 200, {'server': SERVER | change}
-    assert api.progress(move()) is progress
+    assert api.phase(move()) is phase
 
 
 def test_the_move_of_a_server_that_is_gone_has_failed(api):
-    assert api.progress(move()) is Progress.FAILED
+    assert api.phase(move()) is Phase.FAILED
 
 
 def test_a_refusal_is_told_in_the_words_of_nova(nova, api):

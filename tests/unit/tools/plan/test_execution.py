@@ -5,7 +5,7 @@ import pytest
 
 from novasched.tools.plan import execution
 from novasched.tools.plan.checking import CheckedMove, State
-from novasched.tools.plan.compute_api import ApiError, Progress
+from novasched.tools.plan.compute_api import ApiError, Phase
 from novasched.tools.plan.execution import CHECKS, Execution
 from novasched.tools.plan.plan_file import Plan, PlannedMove
 from novasched.tools.plan.servers import Kind
@@ -73,17 +73,17 @@ class Nova:
         self.asked.append(f'confirm {move.name}')
         self._confirmed.add(move.name)
 
-    def progress(self, move):
+    def phase(self, move):
         looks = self._looks[move.name] = self._looks.get(move.name, 0) + 1
         fate = self._fates.get(move.name)
         if fate == UNANSWERED and looks == 1:
             raise ApiError('nova-api: gone')
         if fate == FAILED:
-            return Progress.FAILED
+            return Phase.FAILED
         if move.kind is Kind.COLD and looks < 3:
-            return Progress.TO_CONFIRM
+            return Phase.TO_CONFIRM
         self.asked.append(f'end {move.name}')
-        return Progress.DONE
+        return Phase.DONE
 
     def why_failed(self, move):
         return 'no route'

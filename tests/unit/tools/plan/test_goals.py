@@ -3,7 +3,7 @@
 
 import pytest
 
-from novasched.tools.plan import goals
+from novasched.tools.plan import goals, mending
 from novasched.tools.plan.planner import Planner
 from novasched.tools.plan.steps import steps_of
 from tests.lab.described_plan import a_cloud, board_of
@@ -40,7 +40,7 @@ def planned(goal, texts, hosts=3, flavor=None, count=1, most=goals.UNLIMITED, **
     elif goal == 'pack':
         reached = goals.pack(planner, most)
     else:
-        reached = goals.mend(planner, most)
+        reached = mending.mend(planner, most)
 
     moves = []
     for step in steps_of(board.moves):
@@ -319,7 +319,7 @@ def test_the_other_members_follow_a_misplaced_member_of_an_affinity_group():
     filters = ['ServerGroupAffinityFilter', 'AggregateMultiTenancyIsolation']
     options = [('filter_scheduler', 'enabled_filters', filters)]
     board, _ = board_of(description, options=options)
-    assert goals.mend(Planner(board)).is_whole
+    assert mending.mend(Planner(board)).is_whole
     assert {server.host for server in board.servers.values()} == {'b-00000'}
 
 
@@ -331,7 +331,7 @@ def test_a_server_outside_of_its_zone_gets_a_host_in_the_zone():
     description['hosts'] = [{**hosts, 'zone': 'az2'}, near]
     description['servers'][0]['zone'] = 'az1'
     board, _ = board_of(description)
-    reached = goals.mend(Planner(board))
+    reached = mending.mend(Planner(board))
     assert reached.summary == '1 of 1 misplaced servers get a right place'
     [move] = board.moves
     assert (move.server.name, move.host) == ('a', 'near-00000')
