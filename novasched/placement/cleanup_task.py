@@ -11,7 +11,8 @@ the allocations of the instance.
         +------------------------------------------------------------> LEFT
 
 After any other look, the task is attempted again: while Placement may still make the
-claim, while nova works on the instance, and while a database does not answer.
+claim, while nova works on the instance, while a database does not answer, and after a
+look that proves nothing.
 
 ``cleanup.py`` looks at the allocations, deletes them, and carries out the steps.
 Nothing here asks Placement, waits, or reads a clock.
@@ -42,7 +43,8 @@ class Doubt(NamedTuple):
     :ivar is_part: the instance has further allocations beside the allocations of the
         claim.
     :ivar is_there: the instance is on a host of the claim.
-    :ivar is_early: a later look tells whether the allocations have to be deleted.
+    :ivar is_early: a later look tells whether the allocations have to be deleted. No
+        task ends with such a look.
     :ivar may_pass: a later look may tell, since nova works on the instance, or a
         database does not answer.
     """
@@ -70,8 +72,8 @@ class CleanupTask:
 
     :ivar final: from this moment on Placement does not make the claim any more
         (monotonic seconds).
-    :ivar until: the first look from this moment on is the last look (monotonic
-        seconds).
+    :ivar until: the first look from this moment on is the last look, unless the look is
+        too early (monotonic seconds).
     :ivar longest: the latest moment for ``until`` (monotonic seconds).
     :ivar successor: a later claim for the same amounts, with an answer. An instance
         with these amounts alone has the allocations of the successor. Beside further
@@ -121,10 +123,11 @@ class CleanupTask:
             return TaskEnd.OVER
 
         task = self.after_look(doubt, now)
+        if doubt is not None and doubt.is_early:
+            # However late the look comes, as after an outage of Placement.
+            return task
         # The work on the instance may have postponed the last look.
-        if now >= task.until:
-            return TaskEnd.LEFT
-        if is_last and doubt is not None and not doubt.is_early:
+        if now >= task.until or (is_last and doubt is not None):
             return TaskEnd.LEFT
         return task
 

@@ -201,6 +201,8 @@ AGAIN = 'again'
         # The database lags behind.
         (EARLY, False, LATE_CLAIM_S, False, AGAIN),
         (EARLY, False, 0.0, True, AGAIN),
+        # The first look for a long time, after an outage of Placement.
+        (EARLY, False, REQUEST_LIMIT_S, False, AGAIN),
         # The amounts alone belong to the successor.
         (DOUBT, True, LATE_CLAIM_S - 1, False, AGAIN),
         (DOUBT, True, LATE_CLAIM_S, False, TaskEnd.OVER),
@@ -294,7 +296,11 @@ def test_lost_claims_are_deleted_before_the_next_claim_of_an_instance(cleanup, c
     cleanup.queue('doubtful', DOUBT).wait_for(1)
     [task] = cleanup.take(['doubtful'])
     assert (task.claim.uuid, task.in_doubt) == ('doubtful', True)
-    assert 'instance doubtful is left' in errors(caplog, logging.WARNING)[0]
+    cleanup.queue('early', EARLY).wait_for(1)
+    [task] = cleanup.take(['early'])
+    assert (task.claim.uuid, task.in_doubt) == ('early', True)
+    [warning] = errors(caplog, logging.WARNING)
+    assert 'instance doubtful is left' in warning
 
 
 @pytest.mark.parametrize(
@@ -599,5 +605,9 @@ def test_allocations_stay_after_a_look_that_took_too_long(
     doubt = deleter.delete_unless_in_doubt(
         Claim('server', a_candidate(a_uuid('one')), {}), requested=False
     )
-    assert (doubt is None) is is_deleted
     assert bool(api.written) is is_deleted
+    if is_deleted:
+        assert doubt is None
+    else:
+        # A later look may be quicker.
+        assert doubt.is_early
