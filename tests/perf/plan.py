@@ -120,15 +120,20 @@ class Bench:
         """
         description = filled(hosts, servers, 0.6, seed)
         board, _ = board_of(description)
+        numbers = sorted(len(board.on(uuid)) for uuid in board.hosts)
         reached = self.plan(f'pack {servers:,} servers', board, 10, goals.pack)
         self.tell(reached.summary)
+        empty = sum(not board.on(uuid) for uuid in board.hosts)
+        for number in (empty, empty + 1):
+            # Every server of an emptied host moves.
+            fewest = sum(numbers[:number])
+            self.tell(f'{number} hosts have {fewest:,} servers at least')
         if watcher is None:
             return
 
         cloud = {**description, 'cpu_allocation_ratio': CPU_RATIO}
         theirs = _consolidated_by_watcher(watcher, cloud)
         self.tell(f'Watcher: {theirs}')
-        empty = sum(not board.on(uuid) for uuid in board.hosts)
         for name, ours, relation in (
             ('empty', empty, '≥'),
             ('moves', len(board.moves), '≤'),
