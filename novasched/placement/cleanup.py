@@ -158,7 +158,7 @@ class AllocationDeleter:
 
         if time.monotonic() - began > LOOK_LIMIT_S:
             why = f'it took more than {LOOK_LIMIT_S:.0f} s to look at it'
-            return Doubt(why, is_part, is_early=True)
+            return Doubt(why, is_part, proves_nothing=True)
         self.delete(claim, held)
         self._known_since.pop(claim.uuid, None)
         return None
@@ -287,7 +287,8 @@ class AllocationCleanup:
             rest = []
             for task in tasks:
                 doubt = self._delete(task.successor or task.claim, True)
-                if doubt is not None and not doubt.is_early and task.successor is None:
+                is_left = doubt is not None and not doubt.proves_nothing
+                if is_left and task.successor is None:
                     _leave(task, doubt)
                 if doubt is not None or self._clock() < task.final:
                     task = task.after_look(doubt, self._clock())

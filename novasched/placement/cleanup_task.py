@@ -43,8 +43,8 @@ class Doubt(NamedTuple):
     :ivar is_part: the instance has further allocations beside the allocations of the
         claim.
     :ivar is_there: the instance is on a host of the claim.
-    :ivar is_early: a later look tells whether the allocations have to be deleted. No
-        task ends with such a look.
+    :ivar proves_nothing: the look came too early, or took too long. A later look tells
+        whether the allocations have to be deleted, so that no task ends with this look.
     :ivar may_pass: a later look may tell, since nova works on the instance, or a
         database does not answer.
     """
@@ -52,7 +52,7 @@ class Doubt(NamedTuple):
     why: str
     is_part: bool = False
     is_there: bool = False
-    is_early: bool = False
+    proves_nothing: bool = False
     may_pass: bool = False
 
 
@@ -72,8 +72,8 @@ class CleanupTask:
 
     :ivar final: from this moment on Placement does not make the claim any more
         (monotonic seconds).
-    :ivar until: the first look from this moment on is the last look, unless the look is
-        too early (monotonic seconds).
+    :ivar until: the first look from this moment on is the last look, unless the look
+        proves nothing (monotonic seconds).
     :ivar longest: the latest moment for ``until`` (monotonic seconds).
     :ivar successor: a later claim for the same amounts, with an answer. An instance
         with these amounts alone has the allocations of the successor. Beside further
@@ -123,7 +123,7 @@ class CleanupTask:
             return TaskEnd.OVER
 
         task = self.after_look(doubt, now)
-        if doubt is not None and doubt.is_early:
+        if doubt is not None and doubt.proves_nothing:
             # However late the look comes, as after an outage of Placement.
             return task
         # The work on the instance may have postponed the last look.
@@ -139,7 +139,9 @@ class CleanupTask:
         """
         if doubt is None:
             return True
-        return self.successor is not None and not (doubt.is_part or doubt.is_early)
+        if doubt.is_part or doubt.proves_nothing:
+            return False
+        return self.successor is not None
 
     def after_look(self, doubt: Doubt | None, now: float) -> 'CleanupTask':
         """The task for the next look.
@@ -203,7 +205,7 @@ def doubt_about(
 
     if is_new:
         why = 'the database may not show yet that it has a task'
-        return Doubt(why, is_part, is_early=True)
+        return Doubt(why, is_part, proves_nothing=True)
     return None
 
 

@@ -178,7 +178,7 @@ def test_nova_work_on_an_instance_postpones_the_last_look(doubt, seconds, until)
     assert task.after_look(doubt, seconds).until == until
 
 
-EARLY = Doubt('the database may not show yet that it has a task', is_early=True)
+EARLY = Doubt('the database may not show yet that it has a task', proves_nothing=True)
 PART = Doubt('it holds more', is_part=True)
 AGAIN = 'again'
 
@@ -563,7 +563,7 @@ def test_allocations_are_deleted_once_older_than_the_database_lag(
     find = lambda uuid, providers: REST  # noqa: E731
     api, look = a_look(monkeypatch, clock, find, iter(generations))
     for _ in range(looks - 1):
-        assert look().is_early
+        assert look().proves_nothing
         clock.now += MAX_READ_LAG_S
     assert api.written == []
     assert look() is None
@@ -580,7 +580,7 @@ def test_allocations_are_deleted_at_once_for_a_request(monkeypatch, clock):
 
 def test_closing_the_cleanup_waits_for_a_look_past_the_database_lag(cleanup, caplog):
     """At the end, the cleanup waits for a later look at allocations."""
-    early = Doubt('too early', is_early=True)
+    early = Doubt('too early', proves_nothing=True)
     cleanup.queue('server', early, early, early, early, None)
     cleanup.close(60)
     assert errors(caplog, logging.WARNING) == []
@@ -610,4 +610,4 @@ def test_allocations_stay_after_a_look_that_took_too_long(
         assert doubt is None
     else:
         # A later look may be quicker.
-        assert doubt.is_early
+        assert doubt.proves_nothing
