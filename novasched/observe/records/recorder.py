@@ -46,11 +46,12 @@ MAX_WAITING_RECORDS = 256
 RECORDS_IN_MEMORY = 20
 """Records for the Guru Meditation Report of a worker, also without a file."""
 
-SHARE = 0.05
-"""Processor time for writing records, as a part of the time that decisions take."""
+SHARE = 0.02
+"""The part of the time of a processor for the reasons against single hosts."""
 
 MAX_ALLOWANCE_S = 0.1
-"""Seconds of processor time that are saved up for a burst of records."""
+"""Seconds of processor time that are saved up for a burst of decisions, and that
+refusals may take in advance."""
 
 DROP_LOG_INTERVAL_S = 60.0
 """Seconds between two log lines about dropped records."""
@@ -135,9 +136,8 @@ class RecordFile:
 
 
 @dataclass
-class WriteAllowance:
-    """Processor time for writing records, in seconds. Decisions earn time, writes spend
-    time.
+class ReasonsAllowance:
+    """Processor time for the reasons against single hosts, in seconds.
 
     :param monotonic: seconds, from any moment on.
     """
@@ -149,20 +149,19 @@ class WriteAllowance:
     def __post_init__(self) -> None:
         self._earned_at = self.monotonic()
 
-    @property
-    def is_left(self) -> bool:
-        return self._seconds > 0
-
-    def earn(self, duration: float) -> None:
-        """Add the share of a decision's duration. Decisions at the same time share a
-        processor, so no more is earned than has passed since the decision before."""
+    def is_left(self, for_refusal: bool) -> bool:
+        """True if there is time for the reasons of a decision. A customer asks for the
+        reasons of a refusal, so that refusals come first."""
         now = self.monotonic()
-        earned = SHARE * min(duration, now - self._earned_at)
+        earned = SHARE * (now - self._earned_at)
         self._seconds = min(MAX_ALLOWANCE_S, self._seconds + earned)
         self._earned_at = now
+        if for_refusal:
+            return self._seconds > -MAX_ALLOWANCE_S
+        return self._seconds > 0
 
     def spend(self, seconds: float) -> None:
-        self._seconds = max(-MAX_ALLOWANCE_S, self._seconds - seconds)
+        self._seconds -= seconds
 
 
 @dataclass
@@ -274,7 +273,7 @@ class DecisionRecorder:
     ) -> None:
         self._ring = RecordRing()
         self._file = RecordFile(store)
-        self._allowance = WriteAllowance(monotonic)
+        self._allowance = ReasonsAllowance(monotonic)
         self._report_drops = DropReport(monotonic)
         self._observers = observers
         self._clock = clock
@@ -340,13 +339,13 @@ class DecisionRecorder:
 
         # The reasons against each single host are the largest part by far among
         # thousands of hosts. Under load they are left out.
-        self._allowance.earn(decision.ended - decision.began)
-        began = time.thread_time()
-        rejections: Rejections | None = None
-        if self._file.is_wanted and self._allowance.is_left:
-            rejections = rejections_of(decision)
-        self._file.write(record, rejections, text)
-        self._allowance.spend(time.thread_time() - began)
+        is_refusal = decision.refusal is not None
+        if self._file.is_wanted and self._allowance.is_left(is_refusal):
+            began = time.thread_time()
+            self._file.write(record, rejections_of(decision), text)
+            self._allowance.spend(time.thread_time() - began)
+        else:
+            self._file.write(record, None, text)
 
         if self._diagnoses is not None and _is_short_of_offers(record):
             self._diagnoses.put(decision, record)

@@ -27,7 +27,12 @@ from novasched.observe.records.record import (
     RejectionStage,
     StageRejections,
 )
-from novasched.observe.records.recorder import DecisionRecorder
+from novasched.observe.records.recorder import (
+    MAX_ALLOWANCE_S,
+    SHARE,
+    DecisionRecorder,
+    ReasonsAllowance,
+)
 from novasched.observe.records.store import (
     CLEANUP_INTERVAL,
     RecordReader,
@@ -311,9 +316,33 @@ def test_reasons_that_are_too_long_are_not_kept(tmp_path, monkeypatch):
     assert reader.rejections(record) is None
 
 
+@pytest.mark.parametrize(
+    ('spent', 'passed', 'for_a_host', 'for_a_refusal'),
+    [
+        (0.0, 0.0, True, True),
+        (MAX_ALLOWANCE_S, 0.0, False, True),
+        (MAX_ALLOWANCE_S, 1.0, True, True),
+        (2 * MAX_ALLOWANCE_S, 0.0, False, False),
+        (2 * MAX_ALLOWANCE_S, 1.0, False, True),
+        (2 * MAX_ALLOWANCE_S, MAX_ALLOWANCE_S / SHARE + 1.0, True, True),
+        (-1.0, 0.0, True, True),
+    ],
+)
+def test_time_for_reasons_is_left_as_long_as_little_of_it_is_spent(
+    spent, passed, for_a_host, for_a_refusal
+):
+    """Time for the reasons comes back as time passes. Refusals may take time in
+    advance."""
+    now = 100.0
+    allowance = ReasonsAllowance(lambda: now)
+    allowance.spend(spent)
+    now += passed
+    assert allowance.is_left(for_refusal=False) == for_a_host
+    assert allowance.is_left(for_refusal=True) == for_a_refusal
+
+
 def test_reasons_are_left_out_if_records_take_too_long(tmp_path, monkeypatch):
-    """If decisions take less time than their records, the reasons against single hosts
-    are left out."""
+    """If the reasons against single hosts take too much time, they are left out."""
     monkeypatch.setattr(module, 'MAX_ALLOWANCE_S', 0.0)
     reader = RecordReader(written(tmp_path / 'decisions', *named('a', 'b')))
     assert [*map(reader.rejections, reader.newest())] == [None, None]
