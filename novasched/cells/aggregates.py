@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from novasched.cells import collations
 from novasched.cells.change_tracking import (
+    LARGE_BUCKET,
     ChangeTrackedTable,
     Columns,
     Row,
@@ -124,7 +125,7 @@ class AggregateReader:
     def __init__(self, api: Database) -> None:
         self.api = api
         self._records = ChangeTrackedTable(
-            api, 'aggregates', ('uuid', 'name'), plain_row
+            api, 'aggregates', ('uuid', 'name'), plain_row, bucket_size=LARGE_BUCKET
         )
         self._collations = MetadataCollations(api)
         self._metadata = ChangeTrackedTable(
@@ -133,9 +134,14 @@ class AggregateReader:
             ('aggregate_id', 'key', 'value'),
             plain_row,
             self._collations.columns,
+            bucket_size=LARGE_BUCKET,
         )
         self._members = ChangeTrackedTable(
-            api, 'aggregate_hosts', ('aggregate_id', 'host'), plain_row
+            api,
+            'aggregate_hosts',
+            ('aggregate_id', 'host'),
+            plain_row,
+            bucket_size=LARGE_BUCKET,
         )
         self._warned: set[tuple[int, str, str]] = set()
         self._state: AggregateState | None = None

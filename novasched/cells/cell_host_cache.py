@@ -11,7 +11,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from novasched.cells import rows
-from novasched.cells.change_tracking import ChangeTrackedTable, Row, plain_row
+from novasched.cells.change_tracking import (
+    LARGE_BUCKET,
+    ChangeTrackedTable,
+    Row,
+    plain_row,
+)
 from novasched.cells.database import Database
 from novasched.cells.mappings import Cell
 from novasched.cells.servicegroup import COMPUTE, ServiceGroup
@@ -85,6 +90,7 @@ class ComputeServices:
             rows.SERVICE_COLUMNS,
             plain_row,
             lambda table: [group.late(table)],
+            LARGE_BUCKET,
             binary=COMPUTE,
         )
         self._down: frozenset[int] = frozenset()
@@ -101,11 +107,11 @@ class ComputeServices:
             self._is_stale = True
             self._changed_rows += len(changed)
 
-        # A service also goes down without a changed row, by the time that passes.
         records = self._records.values
-        down = self._group.down(COMPUTE, records)
-        if self._is_stale or down != self._down:
-            self._rebuild(records, down)
+        if self._is_stale or not self._group.is_in_rows:
+            down = self._group.down(COMPUTE, records)
+            if self._is_stale or down != self._down:
+                self._rebuild(records, down)
 
     def take_changed_hosts(self) -> set[str]:
         """The names of the hosts with a changed service since the last call."""

@@ -3,10 +3,10 @@
 
 ``updated_at`` does not identify changed rows: it counts whole seconds, comes from the
 clock of the writer, and goes back when a backup is restored. Instead, MySQL, MariaDB
-and PostgreSQL compute a digest for every bucket of neighbouring ids, and a bucket is
-read if the digest differs from the digest of the rows in memory. All other databases
-are read whole. The rows themselves are not kept, only values built from rows: the texts
-in the rows would take most of the memory of a large cloud.
+and PostgreSQL compute a digest for every bucket of neighbouring ids. If the digest
+differs from that of the rows in memory, the digests of the single rows tell the rows to
+read. All other databases are read whole. The rows themselves are not kept, only values
+built from rows: the texts in the rows would take most of the memory of a large cloud.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,9 +18,13 @@ import sqlalchemy as sa
 from novasched.cells.database import Database
 
 BUCKET_SIZE = 32
-"""Neighbouring ids that share a digest and are read together."""
+"""Neighbouring ids that share a digest."""
+LARGE_BUCKET = 1024
+"""The bucket size of a table that rarely changes: few digests are sent."""
 MAX_STALE_BUCKETS = 100
-"""From this number of stale buckets on, the whole table is read."""
+MAX_CHANGED_ROWS = 1000
+"""From these numbers on, the whole table is read: the many conditions would cost more
+than the rows that are read in vain."""
 POSTGRESQL_WITH_HASHES = (11,)
 """The first version of PostgreSQL with 64-bit hashes of texts."""
 ROWS_PER_FETCH = 200
@@ -62,11 +66,13 @@ class _Statements(NamedTuple):
     :ivar rows: selects the rows. With digests, a row comes with the digest of the row,
         so a bucket in memory always has the digest of the rows in memory.
     :ivar digests: selects the digest of every bucket; None without digests.
+    :ivar row_digests: selects the id and the digest of every row.
     """
 
     table: sa.Table
     rows: sa.Select[Any]
     digests: sa.Select[Any] | None
+    row_digests: sa.Select[Any]
 
 
 @dataclass
@@ -76,6 +82,7 @@ class _Source:
     :ivar columns: names of columns, ``id`` first.
     :ivar computed: makes further columns from the table.
     :ivar equal: columns, and the required values in the columns.
+    :ivar bucket_size: the number of neighbouring ids that share a digest.
     """
 
     base: Database
@@ -83,6 +90,7 @@ class _Source:
     columns: Sequence[str]
     computed: Callable[[sa.Table], Columns]
     equal: Mapping[str, object]
+    bucket_size: int
     _last: _Statements | None = field(default=None, init=False)
 
     def statements(self) -> _Statements:
@@ -100,17 +108,20 @@ class _Source:
 
         functions = digest_functions(self.base.engine.dialect)
         if functions is None:
-            return _Statements(table, rows, None)
+            return _Statements(table, rows, None, rows)
 
         present = [table.c[name] for name in self.columns if name in table.c]
         digest = functions.of_row([*present, *computed])
-        bucket = table.c.id.op(functions.division)(BUCKET_SIZE)
-        digests = self.base.select(self.name, (), **self.equal)
-        digests = digests.add_columns(
+        bucket = table.c.id.op(functions.division)(self.bucket_size)
+        chosen = self.base.select(self.name, (), **self.equal)
+        digests = chosen.add_columns(
             bucket.label('bucket'), sa.func.sum(digest).label('digest')
         )
         return _Statements(
-            table, rows.add_columns(digest.label('digest')), digests.group_by(bucket)
+            table,
+            rows.add_columns(digest.label('digest')),
+            digests.group_by(bucket),
+            chosen.add_columns(table.c.id, digest.label('digest')),
         )
 
 
@@ -120,6 +131,7 @@ class ChangeTrackedTable(Generic[Value]):
 
     :param build: makes a value from a row.
     :param computed: makes further columns of the rows.
+    :param bucket_size: the number of neighbouring ids that share a digest.
     :param equal: columns, and the required values in the columns.
     """
 
@@ -130,10 +142,14 @@ class ChangeTrackedTable(Generic[Value]):
         columns: Sequence[str],
         build: Callable[[Row], Value],
         computed: Callable[[sa.Table], Columns] = no_columns,
+        bucket_size: int = BUCKET_SIZE,
         **equal: object,
     ) -> None:
         self.values: dict[int, Value] = {}
-        self._source = _Source(base, name, ('id', *columns), computed, equal)
+        self._source = _Source(
+            base, name, ('id', *columns), computed, equal, bucket_size
+        )
+        self._bucket_size = bucket_size
         self._build = build
         self._buckets: dict[int, _Bucket[Value]] = {}
 
@@ -176,26 +192,55 @@ class ChangeTrackedTable(Generic[Value]):
         stale: Collection[int],
         parameters: Mapping[str, object],
     ) -> Mapping[int, _Bucket[Value]]:
-        """Read buckets, row after row, so few rows are in memory at a time."""
+        """Read the changed rows of buckets, row after row, so few rows are in memory at
+        a time."""
         select = statements.rows
-        # Beyond, the many conditions cost more than the rows that are read in vain.
-        if len(stale) < MAX_STALE_BUCKETS:
-            id = statements.table.c.id
-            ranges = []
-            for number in sorted(stale):
-                first = number * BUCKET_SIZE
-                ranges.append(id.between(first, first + BUCKET_SIZE - 1))
-            select = select.where(sa.or_(*ranges))
-
         entries: dict[int, dict[int, _Entry[Value]]] = {}
+        if self._buckets and len(stale) < MAX_STALE_BUCKETS:
+            entries, changed = self._compare_rows(
+                connection, statements, stale, parameters
+            )
+            if not changed:
+                return _buckets(entries)
+            if len(changed) < MAX_CHANGED_ROWS:
+                select = select.where(statements.table.c.id.in_(changed))
+
         for row in connection.execute(
             select, parameters, execution_options={'yield_per': ROWS_PER_FETCH}
         ):
-            number = row.id // BUCKET_SIZE
+            number = row.id // self._bucket_size
             if number in stale:
                 entry = self._entry(number, row, row.digest)
                 entries.setdefault(number, {})[row.id] = entry
-        return {number: _bucket(of_bucket) for number, of_bucket in entries.items()}
+        return _buckets(entries)
+
+    def _compare_rows(
+        self,
+        connection: sa.Connection,
+        statements: _Statements,
+        stale: Collection[int],
+        parameters: Mapping[str, object],
+    ) -> tuple[dict[int, dict[int, _Entry[Value]]], list[int]]:
+        """The entries of buckets that are as in memory, by bucket and id, and the ids
+        of the new and changed rows."""
+        id = statements.table.c.id
+        ranges = []
+        for number in sorted(stale):
+            first = number * self._bucket_size
+            ranges.append(id.between(first, first + self._bucket_size - 1))
+
+        same: dict[int, dict[int, _Entry[Value]]] = {}
+        changed = []
+        select = statements.row_digests.where(sa.or_(*ranges))
+        for row in connection.execute(select, parameters):
+            number = row.id // self._bucket_size
+            bucket = self._buckets.get(number)
+            entry = bucket.entries.get(row.id) if bucket else None
+            if entry is not None and entry.digest == row.digest:
+                same.setdefault(number, {})[row.id] = entry
+            else:
+                changed.append(row.id)
+        return same, changed
 
     def _build_whole_table(
         self, rows: sa.CursorResult[Any]
@@ -205,7 +250,7 @@ class ChangeTrackedTable(Generic[Value]):
         entries = {row.id: self._entry(0, row, hash(tuple(row))) for row in rows}
         if not entries:
             return {}
-        return {0: _bucket(entries)}
+        return _buckets({0: entries})
 
     def _entry(self, number: int, row: Row, digest: int) -> _Entry[Value]:
         """The entry of a row; the entry in memory if the row has not changed."""
@@ -241,8 +286,18 @@ class ChangeTrackedTable(Generic[Value]):
         return changed
 
 
-def _bucket(entries: Mapping[int, _Entry[Value]]) -> _Bucket[Value]:
-    return _Bucket(entries, sum(entry.digest for entry in entries.values()))
+def _buckets(
+    entries: Mapping[int, Mapping[int, _Entry[Value]]],
+) -> Mapping[int, _Bucket[Value]]:
+    """The buckets of some entries, by number.
+
+    :param entries: by number of the bucket and id.
+    """
+    buckets = {}
+    for number, of_bucket in entries.items():
+        digest = sum(entry.digest for entry in of_bucket.values())
+        buckets[number] = _Bucket(of_bucket, digest)
+    return buckets
 
 
 class DigestFunctions(NamedTuple):

@@ -39,7 +39,10 @@ class DatabaseServiceGroup:
 
     :param service_down_time: seconds from the last report until a service counts as
         down.
+    :cvar is_in_rows: the rows, with :meth:`late`, tell which services are down.
     """
+
+    is_in_rows = True
 
     def __init__(self, service_down_time: int) -> None:
         self._down_time = timedelta(seconds=service_down_time)
@@ -78,7 +81,10 @@ class MemcachedServiceGroup:
     several threads would disagree.
 
     :param region: a dogpile cache region. The region mangles keys and hides old values.
+    :cvar is_in_rows: see :class:`DatabaseServiceGroup`.
     """
+
+    is_in_rows = False
 
     def __init__(self, region: Any, host: str, utcnow: Callable[[], datetime]) -> None:
         self._region = region

@@ -2,6 +2,7 @@
 """Change tracking in SQLite, without digests, and with digests that the test computes.
 The functional tests read MariaDB and PostgreSQL."""
 
+import re
 import zlib
 from contextlib import closing, contextmanager
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import sqlalchemy as sa
 from novasched.cells import change_tracking
 from novasched.cells.change_tracking import (
     BUCKET_SIZE,
+    MAX_CHANGED_ROWS,
     MAX_STALE_BUCKETS,
     ChangeTrackedTable,
     DigestFunctions,
@@ -236,9 +238,9 @@ def test_an_added_column_is_read_after_reflecting_the_table(any_database, base):
     assert table.values[1].size == 7
 
 
-def test_only_stale_buckets_are_read(with_digests, base):
-    """A reading without changes is one statement. A change costs a statement for its
-    bucket."""
+def test_only_changed_rows_of_stale_buckets_are_read(with_digests, base):
+    """A reading without changes is one statement. A change costs a statement for the
+    digests of its bucket, and a new or changed row another one."""
     table = Names(base)
     table.read(base)
     with statements(base) as executed:
@@ -249,18 +251,30 @@ def test_only_stale_buckets_are_read(with_digests, base):
     with statements(base) as executed:
         table.read(base)
     assert executed[0] == digests
-    [rows] = executed[1:]
-    assert rows.count('BETWEEN') == 1
+    row_digests, rows = executed[1:]
+    assert row_digests.count('BETWEEN') == 1
+    assert 'things.id IN (?)' in rows
+
+    sql(base, 'DELETE FROM things WHERE id = 2')
+    with statements(base) as executed:
+        table.read(base)
+    assert executed == [digests, row_digests]
 
 
 @pytest.mark.parametrize(
-    ('buckets', 'ranges'),
-    [(MAX_STALE_BUCKETS - 1, MAX_STALE_BUCKETS - 1), (MAX_STALE_BUCKETS, 0)],
+    ('buckets', 'rows_by_id', 'conditions'),
+    [
+        (MAX_STALE_BUCKETS - 1, MAX_CHANGED_ROWS, ['BETWEEN', 'id IN']),
+        (MAX_STALE_BUCKETS - 1, 10, ['BETWEEN', '']),
+        (MAX_STALE_BUCKETS, MAX_CHANGED_ROWS, ['']),
+    ],
 )
-def test_many_stale_buckets_cause_a_reading_of_the_whole_table(
-    with_digests, base, engine, buckets, ranges
+def test_many_changes_cause_a_reading_of_the_whole_table(
+    with_digests, base, engine, monkeypatch, buckets, rows_by_id, conditions
 ):
-    """From a number of stale buckets on, the whole table is read."""
+    """From a number of stale buckets, or of changed rows, on, the whole table is
+    read."""
+    monkeypatch.setattr(change_tracking, 'MAX_CHANGED_ROWS', rows_by_id)
     rows = [{'id': number * BUCKET_SIZE, 'name': 'x'} for number in range(buckets)]
     table = Names(base)
     with engine.begin() as connection:
@@ -269,9 +283,15 @@ def test_many_stale_buckets_cause_a_reading_of_the_whole_table(
     table.read(base)
     with engine.begin() as connection:
         connection.execute(sa.update(THINGS).values(name='y'))
+
     with statements(base) as executed:
         assert len(table.read(base)) == buckets
-    assert executed[-1].count('BETWEEN') == ranges
+
+    found = []
+    for statement in executed[1:]:
+        [condition] = re.findall('BETWEEN|id IN', statement)[:1] or ['']
+        found.append(condition)
+    assert found == conditions
 
 
 @pytest.mark.parametrize(
