@@ -24,7 +24,7 @@ MAX_TRIES = 4
 request has released a claim meanwhile."""
 
 SLACK_PER_HOST_S = 0.0001
-MAX_SLACK_S = 0.25
+MAX_SLACK_S = 0.5
 """Maximum age of a reading of the databases for other requests, in seconds before the
 begin of a try, while several requests are decided. Reading more hosts costs more."""
 

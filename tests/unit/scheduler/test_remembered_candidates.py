@@ -235,7 +235,7 @@ def test_concurrent_requests_share_reads_of_earlier_requests():
     driver._total_hosts = 1_000_000
     with pytest.raises(NoValidHost):
         driver.select_destinations(a_request(instance_uuid=a_uuid('third')))
-    assert moments == pytest.approx([0, 0.1, 0, 0.25, 0])
+    assert moments == pytest.approx([0, 0.1, 0, 0.5, 0])
 
 
 def no_candidates_for_old_reads(request, basis):
