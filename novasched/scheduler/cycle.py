@@ -51,6 +51,7 @@ from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.candidate import Candidate, Candidates
 from novasched.scheduler.model.claim import PendingClaim
 from novasched.scheduler.model.host import Host, HostSnapshot, Selection
+from novasched.scheduler.model.host_list import NO_HOST_LIST, HostList
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.offered_hosts import OfferedHosts, check_up_to_date
 from novasched.scheduler.pipeline import Pipeline
@@ -344,7 +345,7 @@ class Cycle:
                 state, _ = self._rank(state, request, random)
                 choice = self._choose(state, request, turn, undo)
                 # Without the ranked hosts: the states wait in memory for the claim.
-                beside = replace(state, hosts=())
+                beside = replace(state, hosts=NO_HOST_LIST)
                 choices.append(replace(choice, beside=beside))
                 state = state.with_one_more(request, choice.claim)
         if not state.request.claims:
@@ -487,7 +488,7 @@ class Cycle:
         ranking = pipeline.weigh(ranking, request, index, random)
         attempt.ranking = ranking.explained(with_hosts=attempt.index == 0)
         self.explanation.end_step(WEIGHERS, attempt)
-        state = replace(state, hosts=ranking.hosts)
+        state = replace(state, hosts=HostList.of(ranking.hosts))
         # Candidates in the tree of a host are searched on demand, mostly for the best
         # host alone. A search may be given up without a candidate.
         if state.candidates is not None and not state.candidates[state.hosts[0].uuid]:
@@ -554,7 +555,7 @@ class Cycle:
         pipeline = self.deps.pipeline
         claims = self._claims
         with claims.turn(request) as turn:
-            beside = claims.beside(replace(ranked, hosts=[host]))
+            beside = claims.beside(replace(ranked, hosts=HostList.of([host])))
             now = beside
             if refused:
                 now = beside.avoiding(host, refused)
@@ -567,7 +568,8 @@ class Cycle:
                     len(now.placed),
                     now.candidates,
                 )
-                now = replace(now, hosts=ranking.hosts, candidates=ranking.candidates)
+                hosts = HostList.of(ranking.hosts)
+                now = replace(now, hosts=hosts, candidates=ranking.candidates)
             if not now.hosts:
                 return None
 
@@ -622,9 +624,12 @@ class Cycle:
                 random,
                 state.candidates,
             )
-            state = replace(state, hosts=ranking.hosts, candidates=ranking.candidates)
+            hosts = HostList.of(ranking.hosts)
+            state = replace(state, hosts=hosts, candidates=ranking.candidates)
 
-        spare = state.hosts if number else ()
+        spare: Sequence[Host] = ()
+        if number:
+            spare = state.hosts
         return self._selections(state, spare, number)
 
     def _selections(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The steps and attempts of a try, which explain its decision."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 from novasched.scheduler.decision import (
     HOSTS,
@@ -16,8 +16,7 @@ from novasched.scheduler.decision import (
 )
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.model.basis import Basis
-from novasched.scheduler.model.claim import ClaimsOfHost
-from novasched.scheduler.model.host import Host, Selection, uuid_of
+from novasched.scheduler.model.host import Selection
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.scheduling_state import SchedulingState
 
@@ -46,7 +45,6 @@ class Explanation:
         self.steps: list[Step] = []
         self.together_refused = False
         self._began = 0.0
-        self._host_uuids: set[str] = set()
 
     def begin(self, request: Request) -> None:
         """Note the beginning of the try."""
@@ -78,31 +76,14 @@ class Explanation:
             instance_uuid=uuid,
             index=index,
             start=len(state.hosts),
-            pending=self._count_pending(state.hosts, state.pending),
+            pending=state.hosts.number_among(state.pending),
             ranking=ranking.explained(with_hosts=index == 0),
             refused=earlier.refused if earlier else (),
             unfit=earlier.unfit if earlier else (),
             passed=len(ranking.hosts),
         )
         self.attempts.append(attempt)
-        for result in ranking.filters:
-            self._host_uuids.difference_update(map(uuid_of, result.rejected_hosts))
         return attempt
-
-    def _count_pending(
-        self, hosts: Sequence[Host], pending: Mapping[str, ClaimsOfHost]
-    ) -> int:
-        """The number of hosts with pending claims.
-
-        The UUIDs of the hosts are collected once for a request: to collect them for
-        each instance takes a tenth of the time of a decision. The hosts of an instance
-        are the hosts of the instance before, less the rejected hosts.
-        """
-        if not pending:
-            return 0
-        if len(self._host_uuids) != len(hosts):
-            self._host_uuids = set(map(uuid_of, hosts))
-        return len(self._host_uuids.intersection(pending))
 
     def decision(
         self,

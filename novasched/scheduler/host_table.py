@@ -8,7 +8,7 @@ weighers about the changed hosts only.
 """
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import is_not
 from typing import Any, TypeAlias, final
@@ -18,14 +18,12 @@ from numpy.typing import NDArray
 
 from novasched.scheduler.model.changes import ChangeLog
 from novasched.scheduler.model.host import Aggregate, Host
+from novasched.scheduler.model.host_list import NO_HOST_LIST, HostList, HostRows, Rows
 from novasched.scheduler.plugin import Enabled
 from novasched.scheduler.weighers import Weigher
 
 # Operators search for what this logger of nova's writes.
 LOG = logging.getLogger('nova.scheduler.utils')
-
-Rows: TypeAlias = NDArray[np.intp]
-"""The row of each host of a list, in the order of the list."""
 
 Numbers: TypeAlias = NDArray[np.float64]
 """A number for each host of a list, in the order of the list."""
@@ -69,26 +67,11 @@ class Column:
         self.fresh = np.append(self.fresh, np.zeros(number, bool))
 
 
-@dataclass(frozen=True, slots=True)
-class _HostList:
-    """A list of hosts and their rows."""
-
-    hosts: Sequence[Host] = ()
-    rows: Rows = field(default_factory=lambda: np.empty(0, np.intp))
-
-
-def _changed(hosts: Sequence[Host], before: Iterable[Host]) -> list[int]:
-    """The positions of the hosts that are other objects than before."""
-    is_changed = np.fromiter(map(is_not, hosts, before), bool, len(hosts))
-    changed: list[int] = np.flatnonzero(is_changed).tolist()
-    return changed
-
-
 @final
 class HostTable:
     """Hosts in rows, and answers about the hosts in columns. Not thread-safe.
 
-    :ivar hosts: the host in each row, as in the last list.
+    :ivar hosts: an array of objects: the host in each row, as in the last list.
     :ivar request: identifies the current request.
     """
 
@@ -97,65 +80,53 @@ class HostTable:
         self._clear()
 
     def _clear(self) -> None:
-        self.hosts: list[Host] = []
-        # The last list of many hosts, and the list that is expected next.
-        self._last = _HostList()
-        self._expected = _HostList()
+        self.hosts = np.empty(0, object)
         self._row_of: dict[str, int] = {}
+        # The last hosts, and the row in the table for each row of these hosts.
+        self._base = NO_HOST_LIST.base
+        self._rows: Rows = np.empty(0, np.intp)
         self._columns: dict[Hashable, Column] = {}
         # Sets of aggregates with their number, a host of each set, and the factors of
         # weighers for each set.
         self._sets: dict[tuple[Aggregate, ...], int] = {}
         self._one_of_each: list[Host] = []
-        self._scales: dict[type, list[float]] = {}
+        self._scales: dict[type, Numbers] = {}
 
-    def rows(self, hosts: Sequence[Host]) -> Rows:
+    def rows(self, hosts: HostList) -> Rows:
         """The rows of hosts. Answers about changed hosts are no longer valid."""
-        if hosts is self._expected.hosts:
-            return self._expected.rows
+        base = hosts.base
+        if base.row_of is not self._base.row_of:
+            self._add_rows(base.row_of)
+        if base is not self._base:
+            self._replace_hosts(base)
+        return self._rows[hosts.order]
 
-        for listed in (self._expected, self._last):
-            if len(hosts) != len(listed.hosts):
-                continue
-            changed = _changed(hosts, listed.hosts)
-            if all(hosts[i].uuid == listed.hosts[i].uuid for i in changed):
-                rows = listed.rows
-                break
-        else:
-            self._add_rows(hosts)
-            rows = np.array([self._row_of[host.uuid] for host in hosts], np.intp)
-            changed = _changed(hosts, map(self.hosts.__getitem__, rows.tolist()))
-            self._last = _HostList(hosts, rows)
-
-        if changed:
-            changed_rows = rows[changed]
-            for column in self._columns.values():
-                column.fresh[changed_rows] = False
-            for position, row in zip(changed, changed_rows.tolist(), strict=True):
-                self.hosts[row] = hosts[position]
-            self._last = _HostList(hosts, rows)
-        self._expected = _HostList(hosts, rows)
-        return rows
-
-    def _add_rows(self, hosts: Sequence[Host]) -> None:
-        """Append a row for each new host."""
-        new = [host for host in hosts if host.uuid not in self._row_of]
-        if new and len(self.hosts) + len(new) > 2 * len(hosts) + SPARE_ROWS:
+    def _add_rows(self, uuids: Mapping[str, int]) -> None:
+        """Look up the rows of compute nodes. A new compute node gets a row."""
+        new = [uuid for uuid in uuids if uuid not in self._row_of]
+        if new and len(self.hosts) + len(new) > 2 * len(uuids) + SPARE_ROWS:
             # No request asks for most of the hosts any more.
             self._clear()
-            new = [*hosts]
-        if not new:
-            return
+            new = [*uuids]
 
-        for row, host in enumerate(new, len(self.hosts)):
-            self._row_of[host.uuid] = row
-        self.hosts += new
+        for row, uuid in enumerate(new, len(self.hosts)):
+            self._row_of[uuid] = row
+        self.hosts = np.append(self.hosts, np.empty(len(new), object))
         for column in self._columns.values():
             column.extend(len(new))
+        self._rows = np.array([*map(self._row_of.__getitem__, uuids)], np.intp)
 
-    def expect(self, hosts: Sequence[Host], rows: Rows) -> None:
-        """Expect the next call of :meth:`rows` for a part of the last hosts."""
-        self._expected = _HostList(hosts, rows)
+    def _replace_hosts(self, base: HostRows) -> None:
+        """Replace the hosts that are other objects than before."""
+        before = self.hosts[self._rows].tolist()
+        differs = map(is_not, base.hosts.tolist(), before)
+        is_changed = np.fromiter(differs, bool, len(before))
+        changed = self._rows[is_changed]
+        if len(changed):
+            self.hosts[changed] = base.hosts[is_changed]
+            for column in self._columns.values():
+                column.fresh[changed] = False
+        self._base = base
 
     def column(
         self, key: Hashable, rows: Rows, kind: type, lasting: bool
@@ -232,7 +203,7 @@ class HostTable:
         may_differ |= ~column.fresh
         compared = np.flatnonzero(may_differ & is_asked_for).tolist()
         if compared:
-            keys = read_keys([self.hosts[row] for row in compared])
+            keys = read_keys(self.hosts[compared].tolist())
             for row, key in zip(compared, keys, strict=True):
                 if row not in column.offer_keys or column.offer_keys[row] != key:
                     column.offer_keys[row] = key
@@ -264,13 +235,9 @@ class HostTable:
                 number -= len(other.reasons)
                 del self._columns[key]
 
-    def scales(self, weigher: Enabled[Weigher], rows: Rows) -> Numbers:
-        """The factor of a weigher for each host.
-
-        Hosts in the same aggregates have the same factor. If the metadata of aggregates
-        is no number, the factor is the value of the option.
-        """
-        column, stale = self.column('aggregates', rows, int, lasting=True)
+    def sets_of_aggregates(self, rows: Rows) -> Rows:
+        """The number of the set of aggregates of each host."""
+        column, stale = self.column('aggregates', rows, np.intp, lasting=True)
         if len(stale):
             if len(self._sets) > len(self.hosts) + SPARE_ROWS:
                 # Most of the sets are of earlier aggregates.
@@ -280,12 +247,23 @@ class HostTable:
                 stale = np.arange(len(self.hosts))
             column.values[stale] = self._numbers_of_sets(stale.tolist())
             column.fresh[stale] = True
+        return column.values[rows]
 
+    def scales(self, weigher: Enabled[Weigher], sets: Rows) -> Numbers:
+        """The factor of a weigher for each host.
+
+        Hosts in the same aggregates have the same factor. If the metadata of aggregates
+        is no number, the factor is the value of the option.
+
+        :param sets: the number of the set of aggregates of each host.
+        """
         plugin = weigher.plugin
-        scales = self._scales.setdefault(type(plugin), [])
-        for host in self._one_of_each[len(scales) :]:
-            scales.append(_scale(plugin, host))
-        return np.array(scales, np.float64).take(column.values[rows])
+        scales = self._scales.get(type(plugin), np.empty(0))
+        new = self._one_of_each[len(scales) :]
+        if new:
+            scales = np.append(scales, [_scale(plugin, host) for host in new])
+            self._scales[type(plugin)] = scales
+        return scales[sets]
 
     def _numbers_of_sets(self, rows: Sequence[int]) -> list[int]:
         """The number of the set of aggregates of each row. A new set gets a number."""

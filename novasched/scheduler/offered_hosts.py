@@ -2,8 +2,7 @@
 """The hosts that Placement offers for a request."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import compress
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from novasched.scheduler.errors import StaleData
 from novasched.scheduler.model.candidate import Candidates
 from novasched.scheduler.model.host import Host, HostSnapshot
+from novasched.scheduler.model.host_list import NO_HOST_LIST, HostList, HostRows
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.ports import Peers
 
@@ -25,49 +25,47 @@ SIZES: Mapping[str, Callable[[Any], int]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _HostRows:
+class _Remembered:
     """The hosts of remembered candidates, in the order of the candidates.
 
     :ivar uuids: UUIDs of the compute nodes.
-    :ivar row_of: the row of each UUID.
     :ivar version: the version of the snapshot that the hosts are from.
-    :ivar hosts: None for a compute node that the snapshot does not have.
     :ivar sizes: a row for each of :data:`SIZES`, a column for each host; -1 for a
         compute node without a host.
     """
 
-    uuids: Sequence[str]
-    row_of: Mapping[str, int]
-    version: int
-    hosts: Sequence[Host | None]
-    sizes: NDArray[np.float64]
+    uuids: Sequence[str] = ()
+    hosts: HostRows = NO_HOST_LIST.base
+    version: int = 0
+    sizes: NDArray[np.float64] = field(
+        default_factory=lambda: np.empty((len(SIZES), 0))
+    )
 
-    def updated(self, uuids: Sequence[str], snapshot: HostSnapshot) -> '_HostRows':
-        """The rows for a snapshot. Hosts that have not changed keep their sizes."""
-        row_of = self.row_of
-        if uuids != self.uuids:
-            row_of = {uuid: row for row, uuid in enumerate(uuids)}
-            changed = None
-        else:
+    def updated(self, uuids: Sequence[str], snapshot: HostSnapshot) -> '_Remembered':
+        """The hosts of a snapshot. Hosts that have not changed keep their sizes."""
+        row_of = self.hosts.row_of
+        changed = None
+        if uuids == self.uuids:
             changed = snapshot.view.changes.since(self.version)
-        if changed is not None and not changed:
-            return self
+        else:
+            row_of = dict(zip(uuids, range(len(uuids)), strict=True))
 
-        hosts: list[Host | None]
         if changed is None:
-            hosts = [*map(snapshot.hosts.get, uuids)]
+            hosts = HostRows.of(row_of, snapshot.hosts)
             sizes = np.empty((len(SIZES), len(uuids)))
             rows = [*range(len(uuids))]
-        else:
-            hosts = [*self.hosts]
+        elif changed:
+            others = {uuid: snapshot.hosts.get(uuid) for uuid in changed}
+            hosts = self.hosts.with_hosts(others)
             sizes = self.sizes.copy()
             rows = [row_of[uuid] for uuid in changed if uuid in row_of]
-            for row in rows:
-                hosts[row] = snapshot.hosts.get(uuids[row])
+        else:
+            return self
 
+        of_rows = hosts.hosts[rows].tolist()
         for sizes_of_class, size in zip(sizes, SIZES.values(), strict=True):
-            sizes_of_class[rows] = [_size(hosts[row], size) for row in rows]
-        return _HostRows(uuids, row_of, snapshot.view.version, hosts, sizes)
+            sizes_of_class[rows] = [_size(host, size) for host in of_rows]
+        return _Remembered(uuids, hosts, snapshot.view.version, sizes)
 
 
 def _size(host: Host | None, size: Callable[[Any], int]) -> int:
@@ -79,42 +77,39 @@ def _size(host: Host | None, size: Callable[[Any], int]) -> int:
 class OfferedHosts:
     """The hosts that are candidates of requests.
 
-    The hosts of remembered candidates are nearly the same from one request to the next,
+    The candidates are mostly on the same compute nodes as those of the request before,
     so that the last rows are kept.
     """
 
     def __init__(self) -> None:
-        self._last = _HostRows((), {}, 0, (), np.empty((len(SIZES), 0)))
+        self._last = _Remembered()
+        # The rows of candidates from an answer to a single request.
+        self._row_of: Mapping[str, int] = {}
 
     def of(
         self,
         candidates: Candidates | None,
         snapshot: HostSnapshot,
         peers: Peers | None,
-    ) -> list[Host]:
+    ) -> HostList:
         """The hosts of candidates in the order of Placement; all hosts if Placement was
         not asked.
 
         Hosts of equal weight are tried in this order. Each of several schedulers begins
         with a different host.
         """
-        if candidates is None:
-            hosts = [*snapshot.hosts.values()]
-        elif candidates.asked_at is not None:
+        if candidates is not None and candidates.asked_at is not None:
             hosts = self._large_enough(candidates, snapshot)
         else:
-            by_uuid = snapshot.hosts
-            hosts = [by_uuid[uuid] for uuid in candidates if uuid in by_uuid]
+            hosts = self._all(candidates, snapshot)
 
         if peers is None:
             return hosts
         position, number = peers.position
         first = len(hosts) * position // number
-        return hosts[first:] + hosts[:first]
+        return HostList(hosts.base, np.roll(hosts.order, -first))
 
-    def _large_enough(
-        self, candidates: Candidates, snapshot: HostSnapshot
-    ) -> list[Host]:
+    def _large_enough(self, candidates: Candidates, snapshot: HostSnapshot) -> HostList:
         """The hosts of candidates from an answer about all hosts that are as large as
         the requested amounts.
 
@@ -122,13 +117,25 @@ class OfferedHosts:
         host has before overcommit (``max_unit`` of its inventories).
         """
         uuids, is_offered = candidates.rows()
-        rows = self._last.updated(uuids, snapshot)
+        remembered = self._last.updated(uuids, snapshot)
         if snapshot.view.is_shared:
-            self._last = rows
+            self._last = remembered
         amounts = candidates.unchecked_amounts
-        for size, name in zip(rows.sizes, SIZES, strict=True):
+        for size, name in zip(remembered.sizes, SIZES, strict=True):
             is_offered = is_offered & (size >= amounts.get(name, 0))
-        return [*compress(rows.hosts, is_offered.tolist())]  # type: ignore[list-item]
+        return HostList(remembered.hosts, np.flatnonzero(is_offered))
+
+    def _all(self, candidates: Candidates | None, snapshot: HostSnapshot) -> HostList:
+        """The hosts of candidates; all hosts without candidates."""
+        by_uuid = snapshot.hosts
+        uuids = [*by_uuid]
+        if candidates is not None:
+            uuids = [uuid for uuid in candidates if uuid in by_uuid]
+        row_of = self._row_of
+        if uuids != [*row_of]:
+            row_of = dict(zip(uuids, range(len(uuids)), strict=True))
+            self._row_of = row_of
+        return HostList(HostRows.of(row_of, by_uuid), np.arange(len(uuids)))
 
 
 def check_up_to_date(

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
-from itertools import compress
 from random import Random
 from typing import Any, overload
 
@@ -27,6 +26,7 @@ from novasched.scheduler.filters.shared import BatchFilter, CandidateFilter, jud
 from novasched.scheduler.host_table import HostTable, Numbers
 from novasched.scheduler.model.candidate import Candidates
 from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.host_list import HostList, Rows
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.plugin import Data, Enabled
 from novasched.scheduler.ports import Needs
@@ -68,53 +68,55 @@ def _check_limits(limits: Mapping[str, Any]) -> None:
         float(topology.ram_allocation_ratio)
 
 
-class BestFirst(Sequence[Host]):
+class BestFirst(HostList):
     """Hosts by weight, the greatest weight first. Hosts of equal weight keep their
     order.
 
     Mostly a caller looks at a few of very many hosts, so that the hosts behind the
     front are only sorted on demand.
 
-    :ivar front: indexes of the first hosts, including all hosts of equal weight. The
-        draw among the best hosts changes the order of the front.
+    :ivar front: positions of the first hosts in the weighed list, including all hosts
+        of equal weight. The draw among the best hosts changes the order of the front.
     """
 
-    def __init__(self, hosts: Sequence[Host], sums: Numbers, number: int) -> None:
-        """``number``: the minimum number of hosts in front."""
-        self._hosts = hosts
+    def __init__(self, hosts: HostList, sums: Numbers, number: int) -> None:
+        """:param number: the minimum number of hosts in front."""
+        super().__init__(hosts.base, hosts.order)
         self._losses = -sums
         number = min(number, len(hosts))
         last = np.partition(self._losses, number - 1)[number - 1]
-        indexes = np.flatnonzero(self._losses <= last)
-        order = np.argsort(self._losses[indexes], kind='stable')
-        self.front = indexes[order].tolist()
+        positions = np.flatnonzero(self._losses <= last)
+        order = np.argsort(self._losses[positions], kind='stable')
+        self.front: list[int] = positions[order].tolist()
 
     @cached_property
-    def order(self) -> list[int]:
-        """The indexes of all hosts."""
-        order: list[int] = np.argsort(self._losses, kind='stable').tolist()
-        return [*self.front, *order[len(self.front) :]]
+    def behind(self) -> Rows:
+        """The positions of the hosts behind the front."""
+        return np.argsort(self._losses, kind='stable')[len(self.front) :]
+
+    @property
+    def order(self) -> Rows:
+        positions = np.append(self.front, self.behind)
+        order: Rows = self._order[positions]
+        return order
 
     def __len__(self) -> int:
-        return len(self._hosts)
+        return len(self._losses)
 
     def __iter__(self) -> Iterator[Host]:
-        yield from map(self._hosts.__getitem__, self.front)
-        if len(self.front) < len(self._hosts):
-            yield from map(self._hosts.__getitem__, self.order[len(self.front) :])
+        yield from self.base.hosts[self._order[self.front]].tolist()
+        if len(self.front) < len(self):
+            yield from self.base.hosts[self._order[self.behind]].tolist()
 
     @overload
     def __getitem__(self, index: int) -> Host: ...
     @overload
     def __getitem__(self, index: slice) -> list[Host]: ...
-    def __getitem__(self, index: int | slice) -> Host | list[Host]:
-        if isinstance(index, slice):
-            return list(self)[index]
-
-        order = self.order
-        if 0 <= index < len(self.front):
-            order = self.front
-        return self._hosts[order[index]]
+    def __getitem__(self, index: int | slice) -> Any:
+        front = self.front
+        if isinstance(index, int) and 0 <= index < len(front):
+            return self.base.hosts[self._order[front[index]]]
+        return super().__getitem__(index)
 
 
 class Pipeline:
@@ -234,7 +236,7 @@ class Pipeline:
         """The hosts of a ranking, sorted by weight. The first host is drawn among the
         best hosts (``[filter_scheduler] host_subset_size`` and
         ``shuffle_best_same_weighed_hosts``)."""
-        hosts = ranking.hosts
+        hosts = HostList.of(ranking.hosts)
         if not hosts:
             return ranking
 
@@ -259,18 +261,15 @@ class Pipeline:
                 _log_weights(hosts, weights.sums.tolist(), best_first)
             drawn = random.randrange(min(self.settings.host_subset_size, len(front)))
             front.insert(0, front.pop(drawn))
-            if request.count > 1:
-                table.expect(best_first, table.rows(hosts)[front])
 
-        explained = []
+        explained: list[int] = []
         if index < self.explained_instances:
-            for i in front[: self.explained_hosts]:
-                explained.append(weights.explain(i, hosts[i]))
+            explained = front[: self.explained_hosts]
         return replace(
             ranking,
             hosts=best_first,
             weighers=tuple(weights.seconds),
-            best=tuple(explained),
+            best=weights.explained(explained, [hosts[i] for i in explained]),
         )
 
     def _log_failing_weighers(self, names: Sequence[str]) -> None:
@@ -326,22 +325,26 @@ class Pipeline:
             # Answers without a key are valid for one try.
             self._decision = object()
 
-        first = len(ranking.filters)
+        hosts = HostList.of(ranking.hosts)
+        candidates = ranking.candidates
+        results: list[FilterResult] = []
         with self._table() as table:
             for filter_ in self.filters:
                 if not _runs_for(filter_, index):
                     continue
 
-                ranking = self._after(filter_, ranking, request, table)
-                number = len(ranking.hosts)
-                if not number:
-                    _log_last(ranking.filters[-1])
+                hosts, candidates, result = self._after(
+                    filter_, hosts, request, candidates, table
+                )
+                results.append(result)
+                if not hosts:
+                    _log_last(result)
                     break
-                FILTERS.debug('Filter %s returned %d host(s)', filter_.name, number)
+                FILTERS.debug('Filter %s returned %d host(s)', result.name, len(hosts))
 
-        if not ranking.hosts:
+        if not hosts:
             counts = []
-            for result in ranking.filters[first:]:
+            for result in results:
                 counts.append(
                     f'{result.name}: (start: {result.start}, end: {result.end})'
                 )
@@ -351,19 +354,24 @@ class Pipeline:
                 request.instance_uuid,
                 counts,
             )
-        return ranking
+        return replace(
+            ranking,
+            hosts=hosts,
+            candidates=candidates,
+            filters=(*ranking.filters, *results),
+        )
 
     def _after(
         self,
         filter_: Enabled[Filter],
-        ranking: Ranking,
+        hosts: HostList,
         request: Request,
+        candidates: Candidates | None,
         table: HostTable,
-    ) -> Ranking:
-        """The ranking after a filter, with the verdicts of the filter."""
+    ) -> tuple[HostList, Candidates | None, FilterResult]:
+        """The hosts and the candidates that a filter leaves, and its verdicts."""
         began = self.clock()
-        hosts = ranking.hosts
-        candidates = ranking.candidates
+        start = len(hosts)
         rejected: Sequence[int] = ()
         reasons: Sequence[str] = ()
         if _judges(filter_, request):
@@ -372,28 +380,19 @@ class Pipeline:
                     filter_, hosts, request, candidates, table
                 )
 
-        rejected_hosts = tuple([hosts[i] for i in rejected])
+        rejected_hosts: tuple[Host, ...] = ()
         if rejected:
-            passes = np.ones(len(hosts), bool)
+            passes = np.ones(start, bool)
             passes[rejected] = False
-            rows = table.rows(hosts)[passes]
-            hosts = list(compress(hosts, passes))
-            table.expect(hosts, rows)
+            rejected_hosts = tuple(hosts.where(~passes))
+            hosts = hosts.where(passes)
             _log_rejected(filter_.name, rejected_hosts, reasons)
 
+        seconds = self.clock() - began
         result = FilterResult(
-            filter_.name,
-            len(ranking.hosts),
-            rejected_hosts,
-            tuple(reasons),
-            self.clock() - began,
+            filter_.name, start, rejected_hosts, tuple(reasons), seconds
         )
-        return replace(
-            ranking,
-            hosts=hosts,
-            candidates=candidates,
-            filters=(*ranking.filters, result),
-        )
+        return hosts, candidates, result
 
 
 def _runs_for(filter_: Enabled[Filter], index: int) -> bool:
@@ -410,7 +409,7 @@ def _runs_for(filter_: Enabled[Filter], index: int) -> bool:
 
 def judge_changed(
     filter_: Enabled[Any],
-    hosts: Sequence[Host],
+    hosts: HostList,
     request: Request,
     candidates: Candidates | None,
     table: HostTable,
@@ -420,7 +419,7 @@ def judge_changed(
     table."""
     plugin = filter_.plugin
     if isinstance(plugin, BatchFilter) or plugin.scope is Scope.INSTANCE:
-        reasons, candidates = judge(plugin, hosts, request, candidates)
+        reasons, candidates = judge(plugin, [*hosts], request, candidates)
         rejected = [i for i, reason in enumerate(reasons) if reason is not None]
         return rejected, [reasons[i] or '' for i in rejected], candidates
 
@@ -440,7 +439,7 @@ def judge_changed(
 
     if len(stale):
         changed = stale.tolist()
-        changed_hosts = [table.hosts[row] for row in changed]
+        changed_hosts = table.hosts[stale].tolist()
         reasons, candidates = judge(plugin, changed_hosts, request, candidates)
         column.values[stale] = [reason is not None for reason in reasons]
         if column.reasons or reasons.count(None) < len(reasons):
@@ -477,7 +476,7 @@ def _log_weights(
     hosts: Sequence[Host], sums: Sequence[float], best_first: BestFirst
 ) -> None:
     texts = []
-    for i in best_first.order:
+    for i in (*best_first.front, *best_first.behind.tolist()):
         texts.append(f'WeighedHost [host: {hosts[i]}, weight: {sums[i]}]')
     MANAGER.debug('Weighed %s', f'[{", ".join(texts)}]')
 

@@ -5,11 +5,14 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from novasched.scheduler.errors import IncompleteData, NoValidHost, StaleData
 from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.candidate import Candidate, Candidates
 from novasched.scheduler.model.claim import ClaimsOfHost, PendingClaim
-from novasched.scheduler.model.host import Host, HostSnapshot, uuid_of
+from novasched.scheduler.model.host import Host, HostSnapshot
+from novasched.scheduler.model.host_list import HostList
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.ports import MAX_CLAIMS_PER_HOST
 
@@ -34,7 +37,7 @@ class SchedulingState:
     request: Request
     basis: Basis
     snapshot: HostSnapshot
-    hosts: Sequence[Host]
+    hosts: HostList
     candidates: Candidates | None
     placed: tuple[PendingClaim, ...] = ()
     pending: Mapping[str, ClaimsOfHost] = field(default_factory=dict)
@@ -65,8 +68,7 @@ class SchedulingState:
 
         :param changed: the hosts whose claims differ, less the claims, by UUID.
         """
-        hosts = [*map(changed.get, map(uuid_of, self.hosts), self.hosts)]
-        return replace(self, hosts=hosts, pending=pending)
+        return replace(self, hosts=self.hosts.with_hosts(changed), pending=pending)
 
     def avoiding(self, host: Host, refused: Sequence[Candidate]) -> 'SchedulingState':
         """The state with candidates of a host that avoid the devices of refused
@@ -92,10 +94,10 @@ class SchedulingState:
 
         :raises NoValidHost: no host remains.
         """
-        hosts = [*filter(self.has_candidate, self.hosts)]
-        if not hosts:
+        has_candidate = np.fromiter(map(self.has_candidate, self.hosts), bool)
+        if not has_candidate.any():
             raise self.not_enough()
-        return replace(self, hosts=hosts)
+        return replace(self, hosts=self.hosts.where(has_candidate))
 
     def has_candidate(self, host: Host) -> bool:
         """True if a candidate was found on a host, or if Placement was not asked."""

@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from novasched.scheduler.decision import Contribution, HostWeight
-from novasched.scheduler.host_table import HostTable, Numbers, Rows
+from novasched.scheduler.host_table import HostTable, Numbers
 from novasched.scheduler.model.candidate import Candidates
 from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.host_list import HostList, Rows
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.plugin import Enabled, Scope
 from novasched.scheduler.weighers import BatchWeigher, CandidatesWeigher, Weigher
@@ -60,25 +61,30 @@ class Weights:
     seconds: Sequence[tuple[str, float]] = ()
     failing_weighers: Sequence[str] = ()
 
-    def explain(self, index: int, host: Host) -> HostWeight:
-        """The weight of the host at an index, with the contribution of each weigher, in
-        finite numbers."""
-        contributions = []
+    def explained(
+        self, positions: Sequence[int], hosts: Sequence[Host]
+    ) -> tuple[HostWeight, ...]:
+        """The weights of some hosts, with the contribution of each weigher, in finite
+        numbers.
+
+        :param positions: the positions of the hosts in the order of the weights.
+        """
+        contributions: list[list[Contribution]] = [[] for _ in positions]
         for share in self.shares:
-            raw: float | None = float(share.raw[index])
-            if not math.isfinite(share.raw[index]):
-                raw = None
-            contributions.append(
-                Contribution(
-                    share.name,
-                    raw,
-                    float(share.normalised[index]),
-                    float(share.scales[index]),
-                    float(share.added[index]),
-                )
-            )
-        total = float(self.sums[index])
-        return HostWeight(host.host, host.nodename, total, tuple(contributions))
+            columns = (share.raw, share.normalised, share.scales, share.added)
+            numbers = [column[positions].tolist() for column in columns]
+            for of_host, (raw, *others) in zip(
+                contributions, zip(*numbers, strict=True), strict=True
+            ):
+                finite = raw if math.isfinite(raw) else None
+                of_host.append(Contribution(share.name, finite, *others))
+
+        weights = []
+        for host, total, of_host in zip(
+            hosts, self.sums[positions].tolist(), contributions, strict=True
+        ):
+            weights.append(HostWeight(host.host, host.nodename, total, tuple(of_host)))
+        return tuple(weights)
 
 
 def weigh(
@@ -101,7 +107,8 @@ def weigh(
         return Weights(sums)
 
     table = table or HostTable()
-    rows = table.rows(hosts)
+    rows = table.rows(HostList.of(hosts))
+    sets = table.sets_of_aggregates(rows)
     shares: list[Share] = []
     seconds: list[tuple[str, float]] = []
     for weigher in weighers:
@@ -114,7 +121,7 @@ def weigh(
             if isinstance(plugin, BatchWeigher):
                 scales = np.array([plugin.scale(host) for host in hosts])
             else:
-                scales = table.scales(weigher, rows)
+                scales = table.scales(weigher, sets)
             # A weigher with a multiplier of 0 for all hosts is not called.
             if scales.any():
                 raw = _raw_weights(plugin, hosts, rows, request, table, candidates)
@@ -223,7 +230,7 @@ def _raw_weights(
         )
 
     if len(stale):
-        changed = [table.hosts[row] for row in stale.tolist()]
+        changed = table.hosts[stale].tolist()
         if isinstance(plugin, CandidatesWeigher):
             answers = plugin.weigh_offered(changed, request, candidates)
         else:

@@ -83,8 +83,9 @@ def test_every_weight_and_every_contribution_is_a_finite_number(table):
     weights = weights_of(table)
 
     assert np.isfinite(weights.sums).all()
-    for i in range(len(weights.sums)):
-        for share in weights.explain(i, a_host()).shares:
+    positions = [*range(len(weights.sums))]
+    for of_host in weights.explained(positions, [a_host()] * len(positions)):
+        for share in of_host.shares:
             numbers = (share.normalised, share.multiplier, share.added)
             assert all(map(math.isfinite, numbers))
             assert share.raw is None or math.isfinite(share.raw)

@@ -268,8 +268,8 @@ MUTATIONS = (
     Mutation(
         'a changed host keeps its weights',
         'scheduler/host_table.py',
-        '                column.fresh[changed_rows] = False',
-        '                column.fresh[changed_rows[1:]] = False',
+        '                column.fresh[changed] = False',
+        '                column.fresh[changed[1:]] = False',
     ),
     Mutation(
         'the claims that a long request needs are forgotten',

@@ -38,7 +38,7 @@ from novasched.scheduler.model.claim import (
     is_pending,
     may_precede_choice,
 )
-from novasched.scheduler.model.host import Host, HostSnapshot, uuid_of
+from novasched.scheduler.model.host import Host, HostSnapshot
 from novasched.scheduler.model.instance import MAX_READ_LAG_S
 from novasched.scheduler.model.pci import HostDevices
 from novasched.scheduler.model.request import Request
@@ -132,13 +132,13 @@ class PendingClaims:
             return state
 
         unclaimed = partial(self.unclaimed, state.asked_at)
-        devices = partial(_devices_of, state, self.settings, {})
+        devices = partial(_devices_of, state, self.settings)
         candidates = state.candidates.beside(unclaimed, devices, changed)
         hosts = state.hosts
         if changed:
-            exhausted = frozenset(candidates.exhausted(changed))
+            exhausted = candidates.exhausted(changed)
             if exhausted:
-                hosts = [host for host in hosts if host.uuid not in exhausted]
+                hosts = hosts.without(exhausted)
         return replace(state, hosts=hosts, candidates=candidates)
 
     def best_candidate(
@@ -366,14 +366,7 @@ class PendingClaims:
             )
 
 
-def _devices_of(
-    state: SchedulingState, settings: Settings, by_uuid: dict[str, Host], uuid: str
-) -> HostDevices:
-    """The PCI devices of a host of a state, less the pending claims.
-
-    :param by_uuid: gets the hosts by UUID at the first call.
-    """
-    if not by_uuid:
-        by_uuid.update(zip(map(uuid_of, state.hosts), state.hosts, strict=True))
-    host = by_uuid.get(uuid) or state.snapshot.hosts[uuid]
+def _devices_of(state: SchedulingState, settings: Settings, uuid: str) -> HostDevices:
+    """The PCI devices of a host of a state, less the pending claims."""
+    host = state.hosts.base.get(uuid) or state.snapshot.hosts[uuid]
     return fitting.host_devices(host, state.request, settings)

@@ -5,6 +5,7 @@ import pytest
 
 from novasched.scheduler import host_table
 from novasched.scheduler.host_table import HostTable
+from novasched.scheduler.model.host_list import HostList
 from tests.lab.builders import a_host, numbered_hosts
 
 A = a_host('a')
@@ -15,7 +16,7 @@ OTHER_A = replace(A)
 
 def ask(table, hosts, key='x', lasting=True):
     """The names of the hosts without a value in a column. The values are filled in."""
-    rows = table.rows(hosts)
+    rows = table.rows(HostList.of(hosts))
     column, stale = table.column(key, rows, float, lasting)
     column.values[stale] = 1
     column.fresh[stale] = True

@@ -214,7 +214,7 @@ def test_only_changed_hosts_are_judged_again(plugin, asked, unchecked_scopes):
     ]:
         plugin.asked.clear()
         ranking = line.filter(hosts, a_request(), index)
-        assert ranking.hosts == hosts
+        assert [*ranking.hosts] == hosts
         judged_hosts.append(''.join(plugin.asked))
 
     assert judged_hosts == asked
@@ -267,7 +267,7 @@ def test_candidates_of_another_offer_are_judged_again(unchecked_scopes):
         NotCardB.asked.clear()
         ranking = line.filter([A, C], request, index, offers[number])
         offers.append(ranking.candidates)
-        assert ranking.hosts == [A, C]
+        assert [*ranking.hosts] == [A, C]
         for host in (A, C):
             assert cards_of(ranking.candidates, host) == ['a']
         assert bool(NotCardB.asked) == is_judged
@@ -281,7 +281,8 @@ def test_an_empty_reason_rejects_the_host():
             return ''
 
     ranking = pipeline(Terse).filter([A, B], a_request(), 0)
-    assert (ranking.hosts, ranking.filters[0].reasons) == ([], ('', ''))
+    assert not ranking.hosts
+    assert ranking.filters[0].reasons == ('', '')
 
 
 def test_a_refusal_is_logged_with_the_lines_of_nova(caplog):

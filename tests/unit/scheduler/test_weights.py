@@ -11,7 +11,7 @@ from novasched.scheduler.host_table import HostTable
 from novasched.scheduler.plugin import Enabled
 from novasched.scheduler.weighers import BatchWeigher, Scope, Weigher, host_alone
 from novasched.scheduler.weights import normalised
-from tests.lab.builders import a_host, a_request
+from tests.lab.builders import a_host, a_request, a_uuid
 
 RAM = 'ram_weight_multiplier'
 HOSTS = [a_host(f'h{i}', ram=1024 * (i + 1)) for i in range(8)]
@@ -125,8 +125,8 @@ def test_only_changed_hosts_are_weighed_again(hosts, asked, kind, same_request, 
     assert weighed_again == (asked if kept else names(hosts))
     anew, _ = weigh(kind(), hosts)
     assert result.sums.tolist() == anew.sums.tolist()
-    for index, host in enumerate(hosts):
-        assert result.explain(index, host) == anew.explain(index, host)
+    positions = [*range(len(hosts))]
+    assert result.explained(positions, hosts) == anew.explained(positions, hosts)
 
 
 class ByHost(BatchWeigher):
@@ -147,7 +147,9 @@ def test_a_scale_is_looked_up_once_for_hosts_in_the_same_aggregates(
     defines the scale of each host."""
     first = a_host('a', metadata={RAM: '2'})
     second = a_host('b', ram=1024, metadata={RAM: '-1'})
-    hosts = [first, second, replace(first, host='c'), replace(second, host='d')]
+    hosts = [first, second]
+    for name, like in (('c', first), ('d', second)):
+        hosts.append(replace(like, host=name, uuid=a_uuid(name)))
     asked = []
     scale = kind.scale
     monkeypatch.setattr(kind, 'scale', lambda *x: asked.append(x[1]) or scale(*x))

@@ -8,6 +8,7 @@ from novasched.scheduler.filters.numa_topology import NUMATopologyFilter
 from novasched.scheduler.filters.shared import judge
 from novasched.scheduler.host_table import HostTable
 from novasched.scheduler.model.candidate import CandidateIndex
+from novasched.scheduler.model.host_list import HostList
 from novasched.scheduler.model.numa import HostCell, HostTopology, TopologyLimits
 from novasched.scheduler.model.pci import PciRequest, Pool
 from novasched.scheduler.pipeline import judge_changed
@@ -210,5 +211,5 @@ def test_equivalent_hosts_share_the_verdict(hosts, judged, unchecked_scopes):
     ]:
         request = a_request(**{'numa_topology': wishing(512), **fields})
         table.request = object()
-        judge_changed(Enabled(plugin), hosts, request, None, table)
+        judge_changed(Enabled(plugin), HostList.of(hosts), request, None, table)
         assert plugin.judged == total
