@@ -108,6 +108,7 @@ class ComputeServices:
             self._changed_rows += len(changed)
 
         records = self._records.values
+        # In memcached, a service also goes down without a changed row.
         if self._is_stale or not self._group.is_in_rows:
             down = self._group.down(COMPUTE, records)
             if self._is_stale or down != self._down:

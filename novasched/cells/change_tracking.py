@@ -66,7 +66,8 @@ class _Statements(NamedTuple):
     :ivar rows: selects the rows. With digests, a row comes with the digest of the row,
         so a bucket in memory always has the digest of the rows in memory.
     :ivar digests: selects the digest of every bucket; None without digests.
-    :ivar row_digests: selects the id and the digest of every row.
+    :ivar row_digests: selects the id and the digest of every row; not used without
+        digests.
     """
 
     table: sa.Table

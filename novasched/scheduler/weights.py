@@ -73,11 +73,13 @@ class Weights:
         for share in self.shares:
             columns = (share.raw, share.normalised, share.scales, share.added)
             numbers = [column[positions].tolist() for column in columns]
+            numbers_of_hosts = zip(*numbers, strict=True)
             for of_host, (raw, *others) in zip(
-                contributions, zip(*numbers, strict=True), strict=True
+                contributions, numbers_of_hosts, strict=True
             ):
-                finite = raw if math.isfinite(raw) else None
-                of_host.append(Contribution(share.name, finite, *others))
+                if not math.isfinite(raw):
+                    raw = None
+                of_host.append(Contribution(share.name, raw, *others))
 
         weights = []
         for host, total, of_host in zip(

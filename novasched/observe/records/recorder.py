@@ -161,7 +161,9 @@ class ReasonsAllowance:
         return self._seconds > 0
 
     def spend(self, seconds: float) -> None:
-        self._seconds -= seconds
+        """Note processor time for reasons. A decision among very many hosts costs no
+        later decision more than refusals may take in advance."""
+        self._seconds = max(-MAX_ALLOWANCE_S, self._seconds - seconds)
 
 
 @dataclass
