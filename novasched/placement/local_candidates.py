@@ -354,6 +354,7 @@ class LocalCandidates(Candidates):
         self.age = age
         self.is_remembered = age is not None
         self.count = sum(int(np.count_nonzero(match.fits)) for match in matches)
+        self.depends_on_claims = any(match.is_nested for match in matches)
         self._matches = matches
         self._changes = UNVERSIONED.with_step(())
         self._around = NO_SURROUNDINGS
@@ -418,7 +419,7 @@ class LocalCandidates(Candidates):
         devices: Callable[[str], HostDevices],
         changed: Collection[str],
     ) -> 'LocalCandidates':
-        if not any(match.is_nested for match in self._matches):
+        if not self.depends_on_claims:
             return self
         candidates = copy(self)
         candidates._around = Surroundings(get_pending(), devices)

@@ -8,8 +8,10 @@ outcome                 condition                             next
 ======================  ====================================  ==========================
 placed                                                        the answer
 failed                                                        the error
-refused                 no other request released a claim     the refusal
-refused                 another request has released a claim  a try on fresh data
+refused                 no other request has made or          the refusal
+                        released a claim since
+refused                 another request has made or released  a try on fresh data
+                        a claim since
 stale                                                         a try on fresh data
 incomplete                                                    a try on the answer to the
                                                               query of the request
@@ -25,6 +27,7 @@ from enum import Enum
 
 from novasched.scheduler.decision import Decision
 from novasched.scheduler.model.basis import Basis
+from novasched.scheduler.model.candidate import Candidates
 
 
 class End(Enum):
@@ -53,12 +56,15 @@ class Outcome:
         instances were placed.
     :ivar error: the error to raise if there is no further try; None after PLACED.
     :ivar is_announced: the notification that hosts are being selected has been sent.
+    :ivar candidates: Placement's offer to a request that was REFUSED; None if Placement
+        was not asked, and after another end.
     """
 
     end: End
     decision: Decision
     error: Exception | None = None
     is_announced: bool = False
+    candidates: Candidates | None = None
 
 
 def next_basis(
@@ -66,18 +72,19 @@ def next_basis(
     outcome: Outcome,
     now: float,
     *,
-    was_released: bool = False,
+    may_fit_now: bool = False,
     may_wait: bool = False,
 ) -> Basis | None:
     """The basis of the next try, or None where the outcome is the answer.
 
     :param now: when the next try begins (monotonic seconds).
-    :param was_released: another request has released a choice since the try began.
+    :param may_fit_now: another request has made or released a claim since, so that the
+        request may fit.
     :param may_wait: the request has time for another try.
     """
     # Services may have been upgraded meanwhile, so that the version is read again.
     fresh = replace(basis, began=now, read_since=now, minimum_version=None)
-    if outcome.end is End.STALE or (outcome.end is End.REFUSED and was_released):
+    if outcome.end is End.STALE or (outcome.end is End.REFUSED and may_fit_now):
         return replace(fresh, from_memory=False)
     if outcome.end is End.INCOMPLETE:
         return replace(fresh, from_memory=False, own_query=True)

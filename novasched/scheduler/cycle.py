@@ -179,7 +179,10 @@ class Cycle:
             # A traceback keeps frames in memory, and the frames keep the error and the
             # hosts. Only an unexpected error needs the traceback.
             error = error.with_traceback(None)
-        return Outcome(end, decision, error, self._is_announced)
+        candidates = None
+        if end is End.REFUSED:
+            candidates = self._candidates
+        return Outcome(end, decision, error, self._is_announced, candidates)
 
     def _end_of_refusal(self) -> End:
         """The end of a try without a valid host."""

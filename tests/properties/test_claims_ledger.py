@@ -336,6 +336,15 @@ class Walk(RuleBasedStateMachine):
             assert sums == Counter(story.host for story in unknown)
 
     @invariant()
+    def undecided_claims_are_told(self):
+        moment = self.now - 5
+        for story in self.there:
+            is_chosen = story.stage is Stage.CHOSEN
+            was_chosen = is_chosen or moment < story.claimed_at < math.inf
+            assert self.ledger.is_chosen(story.claim) is is_chosen
+            assert self.ledger.was_chosen_at(story.claim, moment) is was_chosen
+
+    @invariant()
     def instances_are_found(self):
         for uuid in INSTANCES:
             hosts = {story.host for story in self.there if story.instance == uuid}

@@ -337,6 +337,15 @@ class ClaimsLedger:
         entry = self._entries.get(claim)
         return None if entry is None else entry.stage
 
+    def is_chosen(self, claim: PendingClaim) -> bool:
+        """True if a claim is CHOSEN: Placement may refuse the claim yet."""
+        return self.stage_of(claim) is Stage.CHOSEN
+
+    def was_chosen_at(self, claim: PendingClaim, moment: float) -> bool:
+        """True if a claim of the ledger was CHOSEN at a moment, or was chosen later."""
+        entry = self._entries[claim]
+        return entry.stage is Stage.CHOSEN or moment < entry.claimed_at < math.inf
+
     def is_claimed(self, claim: PendingClaim) -> bool:
         """True if Placement has the claim and its request is answered."""
         entry = self._entries.get(claim)

@@ -13,7 +13,14 @@ against the claims that other schedulers made at the same moment.
 """
 
 import math
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    Generator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -30,7 +37,7 @@ from novasched.scheduler.claims.hosts_left import (
 )
 from novasched.scheduler.claims.ledger import TakenAmounts
 from novasched.scheduler.claims.shared_ledger import SharedLedger
-from novasched.scheduler.model.candidate import Candidate, choose
+from novasched.scheduler.model.candidate import Candidate, Candidates, choose
 from novasched.scheduler.model.claim import (
     ClaimsOfHost,
     PendingClaim,
@@ -252,35 +259,46 @@ class PendingClaims:
                 if claim.is_ours:
                     self.peers.announce(claim, Stage.CLAIMED)
 
-    def came_free(self, request: Request, since: float) -> bool:
+    def may_fit_now(
+        self, request: Request, since: float, candidates: Candidates | None = None
+    ) -> bool:
         """Wait for the CHOSEN claims, for at most :data:`UNDECIDED_CLAIM_S`, and tell
-        if another request has released a claim since a moment.
+        if a request that was refused may fit now. There are two reasons.
 
         Several schedulers may choose the same host at once. Then more is taken for a
-        moment than Placement claims in the end.
-        """
-        if self.peers is None or self.peers.position[1] == 1:
-            return False
+        moment than Placement claims in the end, and another request releases a claim.
 
+        And Placement may make a claim between the question and the answer. The answer
+        counts the claim, and the ledger, which cannot know, subtracts the claim again.
+
+        :param since: the begin of the try that was refused.
+        :param candidates: the offer of Placement to this try.
+        """
         own = request.instance_uuids or ()
+        has_peers = self.peers is not None and self.peers.position[1] > 1
+        offered: Container[str] = ()
+        if candidates is not None and candidates.depends_on_claims:
+            offered = candidates
+
         with self.ledger as ledger:
             begun = self.ledger.clock() - UNDECIDED_CLAIM_S
-            undecided = [
-                claim
-                for claim in ledger
-                if claim.since > begun and not ledger.is_claimed(claim)
-            ]
+            undecided = []
+            doubtful = []
+            for claim in ledger:
+                is_offered = claim.host.uuid in offered
+                if claim.since > begun and (is_offered or has_peers):
+                    undecided.append(claim)
+                if is_offered and ledger.was_chosen_at(claim, since):
+                    doubtful.append(claim)
+
+            def was_released() -> bool:
+                return has_peers and ledger.was_released(since, own)
 
             def is_over() -> bool:
-                if ledger.was_released(since, own):
-                    return True
-                return not any(
-                    claim in ledger and not ledger.is_claimed(claim)
-                    for claim in undecided
-                )
+                return was_released() or not any(map(ledger.is_chosen, undecided))
 
             self.ledger.wait_for(is_over, UNDECIDED_CLAIM_S)
-            return ledger.was_released(since, own)
+            return was_released() or not all(map(ledger.is_chosen, doubtful))
 
     def unclaimed(self, moment: float) -> Mapping[str, Mapping[str, int]]:
         """The amounts of claims missing in Placement's answer to a query of a moment,

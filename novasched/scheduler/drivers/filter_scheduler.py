@@ -137,7 +137,7 @@ class FilterScheduler(Driver):
             if outcome.end is End.PLACED and decision.counts is not None:
                 self._total_hosts = decision.counts.total
 
-            was_released = False
+            may_fit_now = False
             may_wait = False
             if outcome.end in (End.STALE, End.INCOMPLETE):
                 LOG.debug(
@@ -147,8 +147,8 @@ class FilterScheduler(Driver):
                 )
             elif outcome.end is End.REFUSED:
                 tries_left -= 1
-                was_released = tries_left > 0 and self.pending_claims.came_free(
-                    request, basis.began
+                may_fit_now = tries_left > 0 and self.pending_claims.may_fit_now(
+                    request, basis.began, outcome.candidates
                 )
             elif isinstance(outcome.error, Unavailable):
                 failed_tries += 1
@@ -158,7 +158,7 @@ class FilterScheduler(Driver):
                 basis,
                 outcome,
                 time.monotonic(),
-                was_released=was_released,
+                may_fit_now=may_fit_now,
                 may_wait=may_wait,
             )
             if following is None:

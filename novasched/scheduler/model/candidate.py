@@ -147,12 +147,15 @@ class Candidates(Mapping[str, Sequence[Candidate]]):
         (monotonic seconds); None for an answer to the request itself.
     :ivar age: seconds since ``asked_at`` when the offer was made; None if the offer is
         not remembered.
+    :ivar depends_on_claims: True if pending claims can leave a host without candidates.
+        False for Placement's answer to the request.
     """
 
     count: int
     is_remembered: bool = False
     asked_at: float | None = None
     age: float | None = None
+    depends_on_claims: bool = False
 
     @property
     def unchecked_amounts(self) -> Mapping[str, int]:

@@ -26,7 +26,7 @@ FRESH_FROM_MEMORY = replace(FRESH, from_memory=True)
 
 
 @pytest.mark.parametrize(
-    ('end', 'was_released', 'may_wait', 'expected'),
+    ('end', 'may_fit_now', 'may_wait', 'expected'),
     [
         (End.PLACED, False, False, None),
         (End.FAILED, False, False, None),
@@ -39,23 +39,21 @@ FRESH_FROM_MEMORY = replace(FRESH, from_memory=True)
     ],
 )
 def test_the_end_of_a_try_decides_the_basis_of_the_next_try(
-    end, was_released, may_wait, expected
+    end, may_fit_now, may_wait, expected
 ):
     """Each row of the table in the module's docstring."""
     decision = Decision(a_request(), seed=0, began=0.0, ended=1.0)
     outcome = Outcome(end, decision)
-    after = next_basis(
-        BASIS, outcome, NOW, was_released=was_released, may_wait=may_wait
-    )
+    after = next_basis(BASIS, outcome, NOW, may_fit_now=may_fit_now, may_wait=may_wait)
     assert after == expected
 
 
 @pytest.mark.parametrize('end', End)
 def test_only_placed_and_failed_requests_end_the_tries(end):
-    """A request that others have released a choice for, and that may wait, is answered
-    only where a further try cannot change the answer."""
+    """A request that may fit now, and that may wait, is answered only where a further
+    try cannot change the answer."""
     decision = Decision(a_request(), seed=0, began=0.0, ended=1.0)
     after = next_basis(
-        BASIS, Outcome(end, decision), NOW, was_released=True, may_wait=True
+        BASIS, Outcome(end, decision), NOW, may_fit_now=True, may_wait=True
     )
     assert (after is None) == (end in (End.PLACED, End.FAILED))

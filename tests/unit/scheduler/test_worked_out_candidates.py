@@ -3,15 +3,19 @@
 and never refuse a request. The answer may lack hosts, and its hosts may refuse every
 claim."""
 
+import time
+
 import pytest
 
 from novasched.placement.local_candidates import LocalCandidates, match
+from novasched.scheduler.drivers.filter_scheduler import MAX_TRIES
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.filters import Filter
+from novasched.scheduler.memory import MemoryPlacement
 from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.ports import MAX_CLAIMS_PER_HOST
 from novasched.scheduler.weighers.ram import RAMWeigher
-from tests.lab.builders import a_host, a_uuid, numbered_hosts
+from tests.lab.builders import a_candidate, a_host, a_request, a_uuid, numbered_hosts
 from tests.lab.counting_placement import CountingPlacement, slots_on
 from tests.lab.memory_schedulers import a_driver, ask
 from tests.lab.provider_trees import ASKED_AT, Provider, a_query, an_answer
@@ -130,3 +134,63 @@ def test_several_instances_are_placed_by_the_second_answer():
     found, placement = decide(SMALL, SLOTS, count=2, instance_uuids=uuids)
     assert found == [['best'], ['best']]
     assert placement.own_queries == 1
+
+
+class ClaimingWhileAsked(MemoryPlacement):
+    """A Placement that makes a claim of another request between a query and the answer.
+
+    :ivar claims: the pending claims, which get the claims of the other requests.
+    :ivar hosts: the host of the claim during each of the next queries.
+    :ivar queries: the number of queries.
+    """
+
+    def __init__(self, hosts):
+        super().__init__()
+        self.claims = None
+        self.hosts = [*hosts]
+        self.queries = 0
+
+    def candidates(self, request, basis=FRESH):
+        asked_at = time.monotonic()
+        self.queries += 1
+        if self.hosts:
+            self._claim_on(self.hosts.pop())
+        providers = [Provider(BEST.uuid, {'VCPU': 1}), *CARD]
+        answer = an_answer(providers)
+        query = a_query(('GPU', 1))
+        return LocalCandidates([match(answer, query, answer.capacity_left)], asked_at)
+
+    def _claim_on(self, host):
+        """Claim 16 VCPU on a host, which Placement counts as used from now on."""
+        candidate = a_candidate(host.uuid, VCPU=16)
+        request = a_request(instance_uuid=a_uuid(f'other-{self.queries}'))
+        claim = self.claims.choose(host, request, candidate, {})
+        self.claims.claimed([claim])
+
+
+CARD = [Provider('card', {'GPU': 1}, parent=BEST.uuid)]
+
+
+@pytest.mark.parametrize(
+    ('hosts', 'expected', 'queries'),
+    [
+        pytest.param([], [['best']], 1, id='no claim'),
+        pytest.param([BEST, BEST], [['best']], 3, id='claims on the host'),
+        pytest.param([SECOND, BEST], [['best']], 2, id='a claim on another host'),
+        pytest.param([BEST] * 9, None, 1 + MAX_TRIES, id='a claim each time'),
+    ],
+)
+def test_a_claim_made_before_the_answer_does_not_refuse_a_request(
+    hosts, expected, queries
+):
+    """Placement's answer counts the claim of another request, and the pending claims
+    subtract the claim again. So Placement is asked once more before a refusal."""
+    placement = ClaimingWhileAsked(hosts)
+    driver = a_driver([BEST], placement=placement)
+    placement.claims = driver.pending_claims
+    try:
+        found = ask(driver)
+    except NoValidHost:
+        found = None
+    assert found == expected
+    assert placement.queries == queries

@@ -2,11 +2,13 @@
 import math
 from contextlib import ExitStack
 from dataclasses import replace
+from threading import Thread
 from types import SimpleNamespace
 
 import pytest
 
 from novasched.conf.settings import Settings
+from novasched.placement.local_candidates import LocalCandidates, match
 from novasched.scheduler.claims.groups import newer_members
 from novasched.scheduler.claims.ledger import SHOWN_S
 from novasched.scheduler.claims.pending_claims import PendingClaims
@@ -25,6 +27,7 @@ from tests.lab.builders import (
     by_uuid,
 )
 from tests.lab.memory_schedulers import ManualClock
+from tests.lab.provider_trees import Provider, a_query, an_answer
 
 A = a_host('a', ram=4096, num_instances=2)
 B = a_host('b', ram=4096)
@@ -445,7 +448,7 @@ class Beside:
 
 
 @pytest.mark.parametrize(
-    ('arrived', 'name', 'is_alone', 'came_free'),
+    ('arrived', 'name', 'is_alone', 'expected'),
     [
         (999.0, 'own', False, True),
         (1000.0, 'own', False, True),
@@ -455,7 +458,7 @@ class Beside:
     ],
 )
 def test_a_claim_released_since_arrival_counts_as_a_freed_host(
-    pending_claims, arrived, name, is_alone, came_free
+    pending_claims, arrived, name, is_alone, expected
 ):
     """A request is decided again if another request has released a claim since the
     request arrived, and other schedulers choose at the same time."""
@@ -466,4 +469,44 @@ def test_a_claim_released_since_arrival_counts_as_a_freed_host(
 
     pending_claims.release(send(pending_claims, 'released'))
 
-    assert pending_claims.came_free(request, arrived) is came_free
+    assert pending_claims.may_fit_now(request, arrived) is expected
+
+
+def release_all(pending_claims, claims):
+    for claim in claims:
+        pending_claims.release(claim)
+
+
+@pytest.mark.parametrize(
+    ('host', 'has_devices', 'end', 'expected'),
+    [
+        pytest.param(A, True, PendingClaims.claimed, True, id='made'),
+        pytest.param(A, True, release_all, True, id='released'),
+        pytest.param(B, True, PendingClaims.claimed, False, id='not offered'),
+        pytest.param(A, False, PendingClaims.claimed, False, id='left to Placement'),
+    ],
+)
+def test_a_refused_request_waits_for_the_claims_on_offered_hosts(
+    pending_claims, host, has_devices, end, expected, monkeypatch
+):
+    """A request may fit once the claim on an offered host is made, or is released: the
+    claim was undecided when Placement was asked. Candidates on compute nodes alone are
+    left to Placement, whatever is claimed."""
+    answer = an_answer(
+        [Provider(A.uuid, {'VCPU': 9}), Provider('x', {'GPU': 1}, A.uuid)]
+    )
+    query = a_query(('GPU', 1)) if has_devices else a_query()
+    offered = LocalCandidates([match(answer, query, answer.capacity_left)], 999.0)
+    claim = send(pending_claims, host=host)
+    other = Thread(target=end, args=(pending_claims, [claim]))
+    wait_for = pending_claims.ledger.wait_for
+
+    def wait_for_other(is_over, seconds):
+        # The ledger is locked until the wait begins.
+        other.start()
+        wait_for(is_over, seconds)
+
+    monkeypatch.setattr(pending_claims.ledger, 'wait_for', wait_for_other)
+
+    assert pending_claims.may_fit_now(a_request(), 999.0, offered) is expected
+    other.join()
