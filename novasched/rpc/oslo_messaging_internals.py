@@ -24,6 +24,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,6 +117,7 @@ PRIVATE_NAMES: Mapping[str, Sequence[str]] = {
     ],
     'oslo_messaging.rpc.server:RPCServer': [
         '_create_listener',
+        '_executor_cls',
         '_on_incoming',
         '_process_incoming',
     ],
@@ -611,6 +613,9 @@ class RpcServer(RPCServer):  # type: ignore[misc]
         on_full: Callable[[], object],
     ) -> None:
         super().__init__(transport, target, dispatcher)
+        # The threads of futurist wake up once a second, each of them: half of the
+        # processor time of a scheduler without requests.
+        self._executor_cls = ThreadPoolExecutor
         self._heartbeats = heartbeats
         self._on_full = on_full
         self.counts = counts
