@@ -156,7 +156,10 @@ class CellsReader:
         for answer in refreshes.values():
             self._pending_claims.note_shown(answer.instances, began)
         self._count_rows(refreshes.values())
-        self.regrouped.update(aggregates, began, not self._aggregates.failing)
+        # A reading of a database that hangs takes long, and shows also the changes from
+        # just before its end.
+        read_until = time.monotonic()
+        self.regrouped.update(aggregates, read_until, not self._aggregates.failing)
         version = self._minimum_version(refreshes.values())
         return self._builder.build(
             refreshes, aggregates, began, self.regrouped.settled_at, version

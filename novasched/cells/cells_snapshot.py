@@ -123,14 +123,16 @@ class ViewBuilder:
         self._cells |= cells
 
         view = self._all_hosts(cells)
+        ended = time.monotonic()
         snapshot = HostSnapshot(
             view,
             began,
-            freed=self._freed(refreshes, view.hosts, began),
+            # The hosts may have become freer just before the end of the reading.
+            freed=self._freed(refreshes, view.hosts, ended),
             aggregates_settled=aggregates_settled,
             minimum_version=minimum_version,
         )
-        self.last = CellsSnapshot(cells, snapshot, time.monotonic())
+        self.last = CellsSnapshot(cells, snapshot, ended)
         return self.last
 
     def forget_other_cells(self, uuids: Set[str]) -> None:

@@ -20,7 +20,8 @@ to half a second later."""
 class _Regrouped:
     """A host with changed aggregates.
 
-    :ivar noticed_at: when the scheduler has read the change, in monotonic seconds.
+    :ivar noticed_at: the end of the reading that showed the change, in monotonic
+        seconds. The change is from before.
     :ivar former: UUIDs of the aggregates in which Placement may still have the host.
     """
 
@@ -67,7 +68,7 @@ class RegroupedHosts:
     ) -> None:
         """Note the changes since the last state.
 
-        :param moment: when the state was read, in monotonic seconds.
+        :param moment: the end of the reading of the state, in monotonic seconds.
         :param is_current: False if the database did not answer, so that the state is an
             earlier one: there may be a change that only Placement tells.
         """

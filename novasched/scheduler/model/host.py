@@ -243,8 +243,8 @@ class HostSnapshot:
     :ivar view: the requested hosts.
     :ivar read_at: when reading began.
     :ivar total: number of all hosts, also of hosts outside ``hosts``; 0 if unknown.
-    :ivar freed: when a host was last seen with more free resources, as a new host, or
-        with a changed service, by UUID of the compute node.
+    :ivar freed: the end of the reading that last saw a host with more free resources,
+        as a new host, or with a changed service, by UUID of the compute node.
     :ivar aggregates_settled: an answer of Placement to a later query has the hosts in
         the same aggregates as the snapshot.
     :ivar minimum_version: the lowest version that a nova-compute service of any cell

@@ -18,7 +18,16 @@ from novasched.scheduler.model.request import Destination
 from novasched.scheduler.ports import NEEDS_NOTHING
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_request, a_uuid
+from tests.lab.memory_schedulers import ManualClock
 from tests.lab.nova_databases import NOW, hosts_of
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock of monotonic seconds that only tests move."""
+    clock = ManualClock()
+    monkeypatch.setattr('time.monotonic', clock)
+    return clock
 
 
 @pytest.mark.parametrize(
@@ -111,10 +120,11 @@ def test_a_service_is_up_after_a_timely_report_unless_forced_down(cloud, changes
     ],
 )
 def test_the_snapshot_tells_when_a_host_became_freer(
-    two_cells, table, changes, is_freer
+    two_cells, clock, monkeypatch, table, changes, is_freer
 ):
     """The snapshot tells when a host was seen to be freer, new, or changed in the
-    service record. Hosts of the first reading do not count."""
+    service record: at the end of the reading, which may take long. Hosts of the first
+    reading do not count."""
     reader = two_cells.reader()
     assert reader.snapshot().host_snapshot.freed == {}
 
@@ -127,34 +137,70 @@ def test_the_snapshot_tells_when_a_host_became_freer(
             )
     else:
         two_cells.add_host('h3')
+
+    refresh = CellHostCache.refresh
+
+    def slow(*args):
+        clock.now += 30
+        return refresh(*args)
+
+    monkeypatch.setattr(CellHostCache, 'refresh', slow)
+    clock.now += 1
     snapshot = reader.snapshot().host_snapshot
 
     freed = {}
     if is_freer:
-        freed[a_uuid('h1' if table else 'h3')] = snapshot.read_at
+        freed[a_uuid('h1' if table else 'h3')] = clock.now
     assert snapshot.freed == freed
     assert reader.snapshot().host_snapshot.freed == freed
 
 
-def test_changed_aggregates_settle_after_the_lag_of_placement(two_cells):
+def test_changed_aggregates_settle_after_the_lag_of_placement(two_cells, clock):
     """Placement may lack a change of aggregates for several seconds after the scheduler
     has read the change. The first reading may show a change from just before the
     start."""
     reader = two_cells.reader()
     first = reader.snapshot().host_snapshot
-    assert first.aggregates_settled == first.read_at + AGGREGATES_LAG_S
+    assert first.aggregates_settled == clock.now + AGGREGATES_LAG_S
+    clock.now += 1
     second = reader.snapshot().host_snapshot
     assert second.aggregates_settled == first.aggregates_settled
 
     two_cells.add_aggregate(1, ['h1'])
+    clock.now += 1
     changed = reader.snapshot().host_snapshot
-    assert changed.aggregates_settled == changed.read_at + AGGREGATES_LAG_S
+    assert changed.aggregates_settled == clock.now + AGGREGATES_LAG_S
+    clock.now += 1
     assert (
         reader.snapshot().host_snapshot.aggregates_settled == changed.aggregates_settled
     )
 
 
-def test_aggregates_do_not_settle_while_the_api_database_fails(two_cells, monkeypatch):
+def test_the_lag_of_placement_counts_from_the_end_of_a_reading(
+    two_cells, clock, monkeypatch
+):
+    """The database of the API hangs, and a host joins an aggregate just before the
+    answer. Placement may learn of the change several seconds after the answer."""
+    reader = two_cells.reader()
+    reader.snapshot()
+    clock.now += 1
+    began = clock.now
+    read = reader.aggregates.api.read
+
+    def hanging(work):
+        clock.now += 30
+        two_cells.add_aggregate(1, ['h1'])
+        return read(work)
+
+    monkeypatch.setattr(reader.aggregates.api, 'read', hanging)
+    changed = reader.snapshot().host_snapshot
+    assert changed.read_at == began
+    assert changed.aggregates_settled == began + 30 + AGGREGATES_LAG_S
+
+
+def test_aggregates_do_not_settle_while_the_api_database_fails(
+    two_cells, clock, monkeypatch
+):
     """While the API database does not answer, Placement may know changes of aggregates
     that no reading shows."""
     reader = two_cells.reader()
@@ -165,9 +211,11 @@ def test_aggregates_do_not_settle_while_the_api_database_fails(two_cells, monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(reader.aggregates.api, 'read', failing)
+        clock.now += 1
         during = reader.snapshot().host_snapshot
-    assert during.aggregates_settled == during.read_at + AGGREGATES_LAG_S
+    assert during.aggregates_settled == clock.now + AGGREGATES_LAG_S
     assert during.aggregates_settled > first.aggregates_settled
+    clock.now += 1
     afterwards = reader.snapshot().host_snapshot
     assert afterwards.aggregates_settled == during.aggregates_settled
 
@@ -180,7 +228,7 @@ def in_zones(*zones, forbidden=()):
     return a_request(requested_destination=destination)
 
 
-def test_hosts_that_just_left_a_needed_aggregate_are_left_out(two_cells):
+def test_hosts_that_just_left_a_needed_aggregate_are_left_out(two_cells, clock):
     """Hosts just gone from a needed aggregate are left out, and so are hosts just added
     to a forbidden aggregate: Placement may still offer the hosts. A host in the needed
     aggregate in Placement only stays."""
@@ -203,7 +251,9 @@ def test_hosts_that_just_left_a_needed_aggregate_are_left_out(two_cells):
         connection.execute(members.delete().where(members.c.host == 'h1'))
         row = {'aggregate_id': 2, 'host': 'h1'}
         connection.execute(members.insert(), [row])
-    seen = reader.snapshot().host_snapshot.read_at
+    clock.now += 1
+    reader.snapshot()
+    seen = clock.now
 
     assert offered(in_zones([agg1])) == {'h2'}
     assert offered(in_zones([agg1, agg2])) == {'h1', 'h2'}
