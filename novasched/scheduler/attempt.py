@@ -9,9 +9,9 @@ outcome                 condition                             next
 placed                                                        the answer
 failed                                                        the error
 refused                 no other request has made or          the refusal
-                        released a claim since
+                        released a claim since the try began
 refused                 another request has made or released  a try on fresh data
-                        a claim since
+                        a claim since the try began
 stale                                                         a try on fresh data
 incomplete                                                    a try on the answer to the
                                                               query of the request
@@ -78,8 +78,8 @@ def next_basis(
     """The basis of the next try, or None where the outcome is the answer.
 
     :param now: when the next try begins (monotonic seconds).
-    :param may_fit_now: another request has made or released a claim since, so that the
-        request may fit.
+    :param may_fit_now: another request has made or released a claim since the try
+        began, so that the request may fit.
     :param may_wait: the request has time for another try.
     """
     # Services may have been upgraded meanwhile, so that the version is read again.
