@@ -109,6 +109,24 @@ class Computes(SandboxComputes):
         cells = [*self.databases.cells]
         self._map([uuid], CELL0 + 1 + cells.index(machine.cell))
 
+    def name_host(self, uuid: str, host: str) -> None:
+        """Write the host into the row of a server, which the host does not report
+        yet."""
+        values = {'host': host, 'node': host}
+        with self.databases.cells[self.machines[host].cell].begin() as connection:
+            self._change_row(connection, uuid, values)
+
+    def report_usage(self, host: str) -> None:
+        """Report the usage of a host."""
+        machine = self.machines[host]
+        nodes = db.compute_nodes
+        with self.databases.cells[machine.cell].begin() as connection:
+            usage = self._usage(connection, machine)
+            usage['updated_at'] = timeutils.utcnow()
+            connection.execute(
+                sa.update(nodes).where(nodes.c.uuid == machine.uuid).values(usage)
+            )
+
     def build(self, uuid: str, host: str) -> None:
         """Run a server on its host."""
         values = {'host': host, 'node': host, 'vm_state': 'active', 'task_state': None}
@@ -177,11 +195,6 @@ class Computes(SandboxComputes):
         values = {'host': None, 'node': None, 'vm_state': 'shelved_offloaded'}
         self._change(host, uuid, {**values, 'task_state': None})
 
-    def unshelve(self, uuid: str, host: str) -> None:
-        """Begin to run a shelved server on its host."""
-        values = {'host': host, 'node': host, 'task_state': 'spawning'}
-        self._change(host, uuid, values)
-
     def delete(self, uuid: str, host: str) -> None:
         """Delete a server from its host."""
         self._change(host, uuid, {'deleted': db.instances.c.id})
@@ -194,17 +207,17 @@ class Computes(SandboxComputes):
 
     def _change(self, host: str, uuid: str, values: Mapping[str, Any]) -> None:
         """Change the row of a server, and report the usage of the host."""
-        machine = self.machines[host]
-        now = timeutils.utcnow()
+        with self.databases.cells[self.machines[host].cell].begin() as connection:
+            self._change_row(connection, uuid, values)
+        self.report_usage(host)
+
+    def _change_row(
+        self, connection: sa.Connection, uuid: str, values: Mapping[str, Any]
+    ) -> None:
         table = db.instances
-        nodes = db.compute_nodes
-        with self.databases.cells[machine.cell].begin() as connection:
-            statement = sa.update(table).where(table.c.uuid == uuid)
-            connection.execute(statement.values(updated_at=now, **values))
-            usage = {**self._usage(connection, machine), 'updated_at': now}
-            connection.execute(
-                sa.update(nodes).where(nodes.c.uuid == machine.uuid).values(usage)
-            )
+        statement = sa.update(table).where(table.c.uuid == uuid)
+        now = timeutils.utcnow()
+        connection.execute(statement.values(updated_at=now, **values))
 
 
 def _size(flavor: Flavor) -> Mapping[str, Any]:

@@ -171,10 +171,11 @@ class Moves:
     def _unshelve(self, server: Server, host: str, random: Random) -> None:
         self._world.tell(f'{server.uuid} is unshelved on {host}')
         server.host = host
-        # The task ends long after the host reports the server.
-        self._world.note_pending(host)
+        computes = self._world.computes
+        computes.set_task(server.uuid, host, 'spawning')
         self._loop.sleep(random.uniform(0.5, 5))
-        self._world.computes.unshelve(server.uuid, host)
-        self._loop.sleep(random.uniform(1, 15))
-        self._world.computes.build(server.uuid, host)
+        self._world.arrive(server, host, random)
+        # The task ends long after the host reports the server.
+        self._loop.sleep(random.uniform(1, 60))
+        computes.build(server.uuid, host)
         server.is_moving = False

@@ -37,6 +37,8 @@ two minutes after hosts show its server, unless a request in progress needs the 
 MESSAGE_WAITS_S = (0.0, 0.0, 0.0, 12.0)
 """Seconds for which a message for a member of a group waits in the broker. Members that
 are placed meanwhile are not in the message."""
+NETWORK_TAKES_S = (0.05, 1.0)
+"""Seconds from the report of a host with a new server to the next step of the build."""
 NEEDED_S = (5.0, 60.0)
 """The fewest and the most seconds for which users need the servers of a long
 request."""
@@ -179,6 +181,8 @@ class Users:
             self._loop.sleep(random.uniform(2, 20))
             is_refused = self._world.is_refused_by_compute(server)
             if random.random() > BUILD_FAILS and not is_refused:
+                self._world.arrive(server, host, random)
+                self._loop.sleep(random.uniform(*NETWORK_TAKES_S))
                 computes.build(server.uuid, host)
                 server.is_built = True
                 return

@@ -23,6 +23,7 @@ from collections.abc import (
 )
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from itertools import count
 from typing import Any
@@ -329,13 +330,16 @@ class PendingClaims:
                 and not ledger.was_shown_before(claim, settled)
             ]
 
-    def note_shown(self, rows: Mapping[str, Any], read_at: float) -> None:
+    def note_shown(
+        self, rows: Mapping[str, Any], read_at: float, now: datetime
+    ) -> None:
         """Note the instances that a reading of hosts shows, and the instances that will
         never arrive.
 
         :param rows: the rows of ``instances`` by UUID, which were read after the
             moment and before the hosts.
         :param read_at: the moment from which on the hosts were read.
+        :param now: the same moment as time (UTC, without a zone).
         """
         for claim in self.ledger.all() if rows else ():
             row = rows.get(claim.request.instance_uuid or '')
@@ -348,7 +352,8 @@ class PendingClaims:
             if may_precede_choice(row, claim):
                 oldest -= MAX_READ_LAG_S
 
-            is_over = claim.since <= oldest and not is_pending(row, claim.host.key)
+            is_on_its_way = is_pending(row, claim.host.key, now)
+            is_over = claim.since <= oldest and not is_on_its_way
             with self.ledger as ledger:
                 # Another thread may have released the claim since the list was made.
                 if claim not in ledger:
