@@ -154,7 +154,7 @@ class CellsReader:
 
         refreshes = {cell.uuid: answer for cell, answer in answers}
         for answer in refreshes.values():
-            self._pending_claims.note_shown(answer.instances, began, now)
+            self._pending_claims.note_shown(answer.instances, began)
         self._count_rows(refreshes.values())
         # A reading of a database that hangs takes long, and shows also the changes from
         # just before its end.

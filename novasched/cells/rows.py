@@ -56,7 +56,6 @@ PENDING_INSTANCE_COLUMNS = (
     'vm_state',
     'task_state',
     'instance_type_id',
-    'updated_at',
     'deleted',
 )
 SYSTEM_METADATA_COLUMNS = ('instance_uuid', 'key', 'value')

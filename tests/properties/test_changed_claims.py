@@ -26,7 +26,6 @@ from tests.lab.builders import (
     numbered_uuids,
 )
 from tests.lab.memory_schedulers import ManualClock
-from tests.lab.nova_databases import NOW
 
 HOSTS = named_hosts('abcd', ram=65536)
 EARLIER = by_uuid(HOSTS)
@@ -42,7 +41,6 @@ ELSEWHERE = SimpleNamespace(
     vm_state='active',
     task_state=None,
     instance_type_id=None,
-    updated_at=NOW,
     deleted=0,
 )
 DELETED = SimpleNamespace(host='x', node='x', deleted=1)
@@ -222,7 +220,7 @@ def test_claims_updated_by_changes_equal_a_look_at_all_claims(steps, again, kept
                     shown[claim] = min(read_at, shown_at)
                 elif shown_at <= read_at < min(shown_at + MAX_READ_LAG_S, late_at):
                     hidden[claim] = max(read_at, hidden.get(claim, -math.inf))
-            claims.note_shown({instance: row}, read_at, NOW)
+            claims.note_shown({instance: row}, read_at)
         elif step == 'pass':
             clock.now += rest[0]
         elif step in ('read', 'branch', 'unversioned'):

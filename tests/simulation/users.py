@@ -39,6 +39,8 @@ MESSAGE_WAITS_S = (0.0, 0.0, 0.0, 12.0)
 are placed meanwhile are not in the message."""
 NETWORK_TAKES_S = (0.05, 1.0)
 """Seconds from the report of a host with a new server to the next step of the build."""
+COUNTS_TWICE_S = 4.0
+"""Seconds after which a new server has reached this step also in a replica."""
 NEEDED_S = (5.0, 60.0)
 """The fewest and the most seconds for which users need the servers of a long
 request."""
@@ -181,6 +183,7 @@ class Users:
             self._loop.sleep(random.uniform(2, 20))
             is_refused = self._world.is_refused_by_compute(server)
             if random.random() > BUILD_FAILS and not is_refused:
+                self._world.note_pending(host, COUNTS_TWICE_S)
                 self._world.arrive(server, host, random)
                 self._loop.sleep(random.uniform(*NETWORK_TAKES_S))
                 computes.build(server.uuid, host)

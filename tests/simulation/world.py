@@ -17,7 +17,6 @@ from typing import Any
 import os_resource_classes as classes
 
 from novasched.conf.settings import ALL_FILTERS
-from novasched.scheduler.model.claim import REPORT_TIME
 from novasched.scheduler.model.flavor import Flavor
 from novasched.tools.sandbox.computes import SandboxHost
 from novasched.tools.sandbox.databases import Databases
@@ -48,8 +47,6 @@ FILTERS = (
 SLOW_FILTER = 'tests.simulation.slow_filter.SlowFilter'
 IN_FLIGHT_TIMEOUT_S = 60.0
 """``[novasched] in_flight_timeout``, by default."""
-COUNTS_TWICE_S = REPORT_TIME.total_seconds() + 1.0
-"""Seconds within which a server may count twice that has just arrived."""
 REPORT_TAKES_S = (0.001, 0.1)
 """Seconds from the host in the row of a server to the report of the host."""
 ANSWERS_LAST_S = 10.0
@@ -357,7 +354,6 @@ class World:
     def arrive(self, server: Server, host: str, random: Random) -> None:
         """Let a server arrive on a host, which reports the server a moment after the
         host is in the row of the server."""
-        self.note_pending(host, COUNTS_TWICE_S)
         self.computes.name_host(server.uuid, host)
         self.loop.sleep(random.uniform(*REPORT_TAKES_S))
         self.computes.report_usage(host)

@@ -23,7 +23,6 @@ from collections.abc import (
 )
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from itertools import count
 from typing import Any
@@ -330,16 +329,13 @@ class PendingClaims:
                 and not ledger.was_shown_before(claim, settled)
             ]
 
-    def note_shown(
-        self, rows: Mapping[str, Any], read_at: float, now: datetime
-    ) -> None:
+    def note_shown(self, rows: Mapping[str, Any], read_at: float) -> None:
         """Note the instances that a reading of hosts shows, and the instances that will
         never arrive.
 
         :param rows: the rows of ``instances`` by UUID, which were read after the
             moment and before the hosts.
         :param read_at: the moment from which on the hosts were read.
-        :param now: the same moment as time (UTC, without a zone).
         """
         for claim in self.ledger.all() if rows else ():
             row = rows.get(claim.request.instance_uuid or '')
@@ -352,8 +348,7 @@ class PendingClaims:
             if may_precede_choice(row, claim):
                 oldest -= MAX_READ_LAG_S
 
-            is_on_its_way = is_pending(row, claim.host.key, now)
-            is_over = claim.since <= oldest and not is_on_its_way
+            is_over = claim.since <= oldest and not is_pending(row, claim.host.key)
             with self.ledger as ledger:
                 # Another thread may have released the claim since the list was made.
                 if claim not in ledger:

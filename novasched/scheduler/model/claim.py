@@ -3,7 +3,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -11,11 +10,6 @@ from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.numa import Fit
 from novasched.scheduler.model.request import Request, ServerGroup
-
-REPORT_TIME = timedelta(seconds=3)
-"""nova-compute writes the host into the row of an instance just before it reports the
-resources of the instance. After this time the report is in the database, too. Wider
-than the differences between the clocks of controllers."""
 
 
 class Stage(StrEnum):
@@ -74,7 +68,7 @@ class PendingClaim:
 ClaimsOfHost = tuple[PendingClaim, ...]
 
 
-def is_pending(row: Any, key: tuple[str, str], now: datetime) -> bool:
+def is_pending(row: Any, key: tuple[str, str]) -> bool:
     """True if an instance may still be on the way to a host that does not show the
     instance yet.
 
@@ -85,7 +79,6 @@ def is_pending(row: Any, key: tuple[str, str], now: datetime) -> bool:
 
     :param row: the row of the table ``instances``.
     :param key: the names of host and node.
-    :param now: the present time (UTC, without a zone, as in the row).
     """
     if row.deleted:
         return False
@@ -93,25 +86,17 @@ def is_pending(row: Any, key: tuple[str, str], now: datetime) -> bool:
     host = None
     if row.host is not None:
         host = (row.host, row.node)
-    # In a build and in unshelving, nova-compute sets the host first. The next
-    # task_state may follow late: an unshelved guest is spawned before.
-    was_reported = host == key and was_written_before(row, now - REPORT_TIME)
     if row.vm_state == 'building':
-        may_arrive = host in (None, key) and not was_reported
-        return may_arrive and row.task_state in (None, 'scheduling')
+        return row.task_state in (None, 'scheduling') and host in (None, key)
     if row.vm_state == 'shelved_offloaded':
-        return row.task_state in ('unshelving', 'spawning') and not was_reported
+        # The claim sets the host and leaves the task_state, which lasts until the guest
+        # runs.
+        return row.task_state in ('unshelving', 'spawning')
     if row.task_state in ('migrating', 'rebuilding'):
         # On the host itself, the instance has arrived by an earlier request.
         return host != key
     # A resize may go to the present host.
     return bool(row.task_state == 'resize_prep')
-
-
-def was_written_before(row: Any, moment: datetime) -> bool:
-    """True if the last change of a row is older than a moment. The column may be null,
-    and MySQL may have zeros there, which are no time."""
-    return isinstance(row.updated_at, datetime) and row.updated_at < moment
 
 
 def may_precede_choice(row: Any, claim: PendingClaim) -> bool:

@@ -27,7 +27,6 @@ from tests.lab.builders import (
     by_uuid,
 )
 from tests.lab.memory_schedulers import ManualClock
-from tests.lab.nova_databases import NOW
 from tests.lab.provider_trees import Provider, a_query, an_answer
 
 A = a_host('a', ram=4096, num_instances=2)
@@ -96,7 +95,6 @@ def a_row(host='a', **columns):
         'vm_state': 'active',
         'task_state': None,
         'instance_type_id': SMALL.id,
-        'updated_at': NOW,
         'deleted': 0,
     }
     return SimpleNamespace(**{**row, **columns})
@@ -123,9 +121,7 @@ def test_a_pending_claim_counts_until_the_host_shows_the_instance(
     send(pending_claims)
     assert pending_claims.instances_awaited_in(A.cell_uuid) == [a_uuid('server')]
 
-    pending_claims.note_shown(
-        {a_uuid(name): row for name, row in rows.items()}, 1005.0, NOW
-    )
+    pending_claims.note_shown({a_uuid(name): row for name, row in rows.items()}, 1005.0)
 
     snapshot = a_host_snapshot(read_at=read_at)
     assert free_ram(pending_claims, snapshot)[0] == expected
@@ -138,11 +134,11 @@ def test_a_claim_is_not_judged_by_rows_read_before_the_claim(clock, pending_clai
     clock.now += 30
     send(pending_claims)
 
-    pending_claims.note_shown({a_uuid('server'): a_row('b')}, began, NOW)
+    pending_claims.note_shown({a_uuid('server'): a_row('b')}, began)
     assert free_ram(pending_claims, a_host_snapshot(read_at=clock.now)) == [3072, 4096]
 
     clock.now += MAX_READ_LAG_S
-    pending_claims.note_shown({a_uuid('server'): a_row('b')}, clock.now, NOW)
+    pending_claims.note_shown({a_uuid('server'): a_row('b')}, clock.now)
     assert free_ram(pending_claims, a_host_snapshot(read_at=clock.now)) == [4096, 4096]
 
 
@@ -156,7 +152,7 @@ def test_a_claim_counts_again_beside_a_read_that_lags_behind(clock, pending_clai
     for row in (building, a_row(), building, a_row(), building):
         clock.now += 1
         assert pending_claims.instances_awaited_in(A.cell_uuid) == [a_uuid('server')]
-        pending_claims.note_shown({a_uuid('server'): row}, clock.now, NOW)
+        pending_claims.note_shown({a_uuid('server'): row}, clock.now)
         seen.append(free_ram(pending_claims, a_host_snapshot(read_at=clock.now))[0])
     assert seen == [3072, 4096, 3072, 4096, 3072]
 
@@ -166,11 +162,11 @@ def test_a_claim_shown_longer_than_the_lag_does_not_count_again(clock, pending_c
     Once an instance was shown for longer than databases lag behind, its claim does not
     count again."""
     pending_claims.claimed([send(pending_claims)])
-    pending_claims.note_shown({a_uuid('server'): a_row()}, clock.now, NOW)
+    pending_claims.note_shown({a_uuid('server'): a_row()}, clock.now)
     clock.now += MAX_READ_LAG_S + 0.1
     assert pending_claims.instances_awaited_in(A.cell_uuid) == []
     building = a_row(None, vm_state='building', task_state='scheduling')
-    pending_claims.note_shown({a_uuid('server'): building}, clock.now, NOW)
+    pending_claims.note_shown({a_uuid('server'): building}, clock.now)
     assert free_ram(pending_claims, a_host_snapshot(read_at=clock.now))[0] == 4096
 
 
@@ -191,7 +187,7 @@ def test_a_claim_counts_two_more_minutes_in_older_snapshots(
     any more: older hosts do not show it."""
     pending_claims.claimed([send(pending_claims)])
     if is_shown:
-        pending_claims.note_shown({a_uuid('server'): a_row()}, clock.now, NOW)
+        pending_claims.note_shown({a_uuid('server'): a_row()}, clock.now)
     older = a_host_snapshot(read_at=clock.now - 1)
 
     clock.now += later
@@ -206,7 +202,7 @@ def test_a_cell_is_asked_only_about_instances_not_yet_shown(clock, pending_claim
     send(pending_claims, 'one')
     send(pending_claims, 'two')
     send(pending_claims, 'far', a_host('far', cell='cell2'))
-    pending_claims.note_shown({a_uuid('one'): a_row()}, clock.now, NOW)
+    pending_claims.note_shown({a_uuid('one'): a_row()}, clock.now)
     clock.now += MAX_READ_LAG_S + 0.1
     assert pending_claims.instances_awaited_in(A.cell_uuid) == [a_uuid('two')]
     assert pending_claims.instances_awaited_in(a_uuid('cell3')) == []
@@ -325,7 +321,7 @@ def test_a_claim_is_kept_while_a_try_with_older_hosts_runs(
 
     with ExitStack() as tries:
         tries.enter_context(pending_claims.ledger.keeping(shown_at + began))
-        pending_claims.note_shown({a_uuid('server'): a_row()}, shown_at, NOW)
+        pending_claims.note_shown({a_uuid('server'): a_row()}, shown_at)
         if ended is not None:
             clock.now = shown_at + ended
             tries.close()
