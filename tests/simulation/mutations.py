@@ -254,6 +254,12 @@ MUTATIONS = (
         '    return hosts\n',
     ),
     Mutation(
+        'a claim ends once the row of the instance names the host',
+        'scheduler/model/claim.py',
+        ' and host in (None, key)\n',
+        ' and host is None\n',
+    ),
+    Mutation(
         'no database lags behind',
         'scheduler/model/instance.py',
         'MAX_READ_LAG_S = 5.0',
