@@ -348,7 +348,7 @@ class PendingClaims:
             if may_precede_choice(row, claim):
                 oldest -= MAX_READ_LAG_S
 
-            is_over = claim.since <= oldest and not is_pending(row, claim.host.key)
+            is_over = claim.since <= oldest and not is_pending(row, claim)
             with self.ledger as ledger:
                 # Another thread may have released the claim since the list was made.
                 if claim not in ledger:

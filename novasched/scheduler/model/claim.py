@@ -68,9 +68,9 @@ class PendingClaim:
 ClaimsOfHost = tuple[PendingClaim, ...]
 
 
-def is_pending(row: Any, key: tuple[str, str]) -> bool:
-    """True if an instance may still be on the way to a host that does not show the
-    instance yet.
+def is_pending(row: Any, claim: PendingClaim) -> bool:
+    """True if the instance of a claim may still be on the way to a host that does not
+    show the instance yet.
 
     nova-compute reports the resources of an instance in ``compute_nodes`` before it
     sets the next ``task_state``. nova sets the first ``task_state`` of a move before it
@@ -78,11 +78,11 @@ def is_pending(row: Any, key: tuple[str, str]) -> bool:
     arrived, or will never arrive, since the move has ended or has another destination.
 
     :param row: the row of the table ``instances``.
-    :param key: the names of host and node.
     """
     if row.deleted:
         return False
 
+    key = claim.host.key
     host = None
     if row.host is not None:
         host = (row.host, row.node)
@@ -95,8 +95,21 @@ def is_pending(row: Any, key: tuple[str, str]) -> bool:
     if row.task_state in ('migrating', 'rebuilding'):
         # On the host itself, the instance has arrived by an earlier request.
         return host != key
-    # A resize may go to the present host.
-    return bool(row.task_state == 'resize_prep')
+    if row.task_state == 'resize_prep':
+        # A resize may go to the present host, where the row has the flavor before. With
+        # the flavor of the claim, the instance has arrived by an earlier request.
+        return not has_arrived(row, claim)
+    return False
+
+
+def has_arrived(row: Any, claim: PendingClaim) -> bool:
+    """True if a row has the host and the flavor of a claim. Where a flavor has no id,
+    the host decides: otherwise the instance would count twice.
+
+    :param row: the row of the table ``instances``.
+    """
+    flavor_ids = {row.instance_type_id, claim.request.flavor.id} - {None}
+    return (row.host, row.node) == claim.host.key and len(flavor_ids) <= 1
 
 
 def may_precede_choice(row: Any, claim: PendingClaim) -> bool:
@@ -107,14 +120,7 @@ def may_precede_choice(row: Any, claim: PendingClaim) -> bool:
     build has none, unless nova asks for another host after a failure, as before Queens.
     Two rows are certain: the row of a deleted instance, and a row with the host and the
     flavor of the claim. A resize to the present host has another flavor there before.
-    Where a flavor has no id, a row with the host is certain: otherwise the instance
-    would count twice.
 
     :param row: the row of the table ``instances``.
     """
-    if row.deleted:
-        return False
-    if (row.host, row.node) != claim.host.key:
-        return True
-    flavor_ids = {row.instance_type_id, claim.request.flavor.id} - {None}
-    return len(flavor_ids) > 1
+    return not row.deleted and not has_arrived(row, claim)

@@ -66,9 +66,9 @@ MOVES = {
         ],
     ),
     'resize to the same host': (
-        ['active resize_prep dest'],
+        ['active resize_prep dest small'],
         [
-            'active resize_migrating dest',
+            'active resize_migrating dest small',
             'active resize_migrated dest',
             'resized - dest',
         ],
@@ -115,6 +115,10 @@ MOVES = {
         [],
         ['active migrating dest', 'active - elsewhere'],
     ),
+    'resize soon after a build': (
+        [],
+        ['active resize_prep dest', 'active resize_migrating dest'],
+    ),
     'shelving soon after a build': (
         [],
         ['active shelving_offloading dest', 'shelved_offloaded - -'],
@@ -152,10 +156,13 @@ def test_a_pending_claim_counts_until_the_host_reports_the_instance(pending, sho
     """A pending claim counts from the choice of the host to the step at which nova-
     compute has written the resources of the instance, or at which the instance can no
     longer go to the host."""
+    request = a_request(flavor=Flavor(id=1))
+    claim = PendingClaims(Settings()).choose(a_host('dest'), request, None, {})
+
     counted = []
     for step in with_row((*pending, *shown)):
-        row = SimpleNamespace(**row_of(step))
-        if is_pending(row, ('dest', 'dest')):
+        row = SimpleNamespace(**row_of(step, request.flavor.id))
+        if is_pending(row, claim):
             counted.append(step)
     assert counted == with_row(pending)
 
