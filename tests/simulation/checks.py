@@ -371,7 +371,11 @@ class Checks:
     def _decided_together(self, servers: list[Server]) -> bool:
         """True if no scheduler decided without hearing its peers when the last few of
         some servers were placed."""
-        calls = sorted((server.call for server in servers), key=lambda call: call.began)
+        calls = []
+        for server in servers:
+            if server.placed_by is not None:
+                calls.append(server.placed_by)
+        calls.sort(key=lambda call: call.began)
         last = calls[-self.world.schedulers :]
         # A long call may have begun much earlier, and ended beside the last few.
         for call in calls:

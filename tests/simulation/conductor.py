@@ -64,7 +64,7 @@ class Conductor:
             call.answered_at = loop.now
             call.replies += 1
             if call.is_placed:
-                self._note_devices(call)
+                self._note_hosts(call)
             self._note_end(call)
 
         call.process.call(spec, call.uuids, reply)
@@ -78,13 +78,15 @@ class Conductor:
                 break
             loop.sleep(0.5)
 
-    def _note_devices(self, call: Call) -> None:
-        """Note the devices that a scheduler gives to the servers of a call."""
+    def _note_hosts(self, call: Call) -> None:
+        """Note the call that gives its servers their hosts, and the devices there."""
         for server_uuid, [first, *_] in zip(call.uuids, call.answer, strict=True):
             chosen = json.loads(first.value('allocation_request'))['allocations']
             devices = chosen.keys() - {first.value('compute_node_uuid')}
             host = first.value('service_host')
-            self._world.servers[server_uuid].devices[host] = frozenset(devices)
+            server = self._world.servers[server_uuid]
+            server.placed_by = call
+            server.devices[host] = frozenset(devices)
 
     def _note_end(self, call: Call) -> None:
         """Note a call whose scheduler may have to delete allocations of the servers

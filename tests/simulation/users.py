@@ -125,8 +125,11 @@ class Users:
             self._world.servers[server_uuid] = server
         self._world.computes.ask_for(uuids)
         spec = request_for(uuids, flavor, group, zone)
-        if group is not None and not is_long:
+        may_wait = group is not None and not is_long
+        if may_wait:
             self._loop.sleep(random.choice(MESSAGE_WAITS_S))
+        # The scheduler may also have stopped during the query.
+        if may_wait or not process.is_ready:
             call.process = self._conductor.ready_process(random)
             call.began = self._loop.now
         if is_long:

@@ -105,6 +105,7 @@ class Server:
     """A server of a user.
 
     :ivar call: the last call of a scheduler for the server.
+    :ivar placed_by: the last call that gave the server a host.
     :ivar unsettled: the calls for the server whose schedulers may have to delete
         allocations of the server yet: calls without a host, and calls that were
         answered while the scheduler had to delete allocations.
@@ -128,6 +129,7 @@ class Server:
     uuid: str
     flavor: Flavor
     call: Call
+    placed_by: Call | None = None
     unsettled: list[Call] = field(default_factory=list)
     group: str | None = None
     zone: str | None = None
