@@ -173,9 +173,9 @@ class Moves:
         server.host = host
         computes = self._world.computes
         computes.set_task(server.uuid, host, 'spawning')
-        self._loop.sleep(random.uniform(0.5, 5))
         # The task ends long after the host reports the server.
         self._world.note_pending(host)
+        self._loop.sleep(random.uniform(0.5, 5))
         self._world.arrive(server, host, random)
         self._loop.sleep(random.uniform(1, 60))
         computes.build(server.uuid, host)

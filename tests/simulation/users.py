@@ -40,7 +40,7 @@ are placed meanwhile are not in the message."""
 NETWORK_TAKES_S = (0.05, 1.0)
 """Seconds from the report of a host with a new server to the next step of the build."""
 COUNTS_TWICE_S = 4.0
-"""Seconds after which a new server has reached this step also in a replica."""
+"""Seconds after which the next step of the build is also in a replica that lags behind."""
 NEEDED_S = (5.0, 60.0)
 """The fewest and the most seconds for which users need the servers of a long
 request."""
@@ -128,7 +128,7 @@ class Users:
         may_wait = group is not None and not is_long
         if may_wait:
             self._loop.sleep(random.choice(MESSAGE_WAITS_S))
-        # The scheduler may also have stopped during the query.
+        # The scheduler may stop during the wait, and during the query of nova-api.
         if may_wait or not process.is_ready:
             call.process = self._conductor.ready_process(random)
             call.began = self._loop.now
