@@ -4,15 +4,14 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent import futures
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from novasched.concurrency.single_flight import STUCK_AFTER_S
 from novasched.placement.allocations import Claim
-from novasched.placement.api import OutcomeUnknown
 from novasched.placement.claim_protocol import Written
 from novasched.scheduler.model.basis import RequestId
 
@@ -138,20 +137,9 @@ class Batches:
         self._in_flight: dict[Order, tuple[float, Sequence[Order]]] = {}
         self._per_consumer = FIRST_CONSUMER_S
 
-    @contextmanager
-    def measure(self, consumers: int) -> Iterator[None]:
-        """Measure a POST that reached Placement."""
-        began = time.monotonic()
-        try:
-            yield
-        except OutcomeUnknown:
-            self.took(time.monotonic() - began, consumers)
-            raise
-        self.took(time.monotonic() - began, consumers)
-
     def took(self, seconds: float, consumers: int) -> None:
-        """Note the time of a POST. The latest POSTs count most. A PUT, for a single
-        consumer, does not count."""
+        """Note the time of a POST that reached Placement. The latest POSTs count most.
+        A PUT, for a single consumer, does not count."""
         if consumers > 1:
             self._per_consumer = (self._per_consumer + seconds / consumers) / 2
 

@@ -9,8 +9,9 @@ Some steps read the allocations first. Only if Placement has made the claim, the
 allocations are equal to the claim, with the consumer generation after the claim.
 
 A claim is *uncertain* if Placement may make the claim at a later moment, or once more:
-an attempt without an answer may still wait in a proxy, or in Placement itself.
-``cleanup.py`` deletes the allocations of such claims.
+an attempt without an answer may still wait in a proxy, or in Placement itself. So may
+the first of two attempts that were answered late, since a proxy may have made a second
+attempt. ``cleanup.py`` deletes the allocations of such claims.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,44 +45,43 @@ class Answer(Enum):
     """Placement's answer to claims."""
 
     MADE = auto()
-    MADE_AT_LAST = auto()
-    """Made by the last of several attempts. Placement may carry out an earlier attempt
-    later."""
     REFUSED = auto()
     """The candidate does not fit, or has a provider that Placement does not know."""
     CONFLICT = auto()
     """The generation of a consumer is not the generation in the claim."""
-    LATE_CONFLICT = auto()
-    """A conflict after a long time: a proxy may have sent the claims to a second
-    Placement, after the first Placement had made the claims."""
     LOST = auto()
-    """No answer, or no more than a refusal of the last of several attempts: Placement
-    may have made the claims, or may make the claims later."""
+    """No answer: Placement may have made the claims, or may make the claims later."""
     FAILED = auto()
     """Placement has not made the claims, and would not make a claim of a second
     candidate either."""
 
     @classmethod
-    def of(cls, response: Response, seconds: float) -> 'Answer':
-        """Read the response to a request that makes claims.
+    def of(cls, response: Response) -> 'Answer':
+        """Read the response to the last attempt at claims.
 
-        :param seconds: the time since the first attempt was sent.
+        Placement compares the generations before anything else. So claims that an
+        earlier attempt has made are a CONFLICT, and never REFUSED.
         """
         status = response.status_code
         if status == 204:
-            return cls.MADE_AT_LAST if response.repeated else cls.MADE
-        # Placement answers a successful claim by 204. A different success comes from
-        # another server, such as a proxy.
-        if response.repeated or status < 300:
+            return cls.MADE
+        if status < 300:
+            # Placement answers a successful claim by 204. A different success comes
+            # from another server, such as a proxy.
             return cls.LOST
-
         if response.is_generation_conflict:
-            is_late = seconds > PROXY_PATIENCE_S
-            return cls.LATE_CONFLICT if is_late else cls.CONFLICT
-
+            return cls.CONFLICT
         if status in (400, 409):
             return cls.REFUSED
         return cls.FAILED
+
+
+def is_final(response: Response, seconds: float) -> bool:
+    """True if Placement carries out no attempt at claims after a response.
+
+    :param seconds: the time since the first attempt was sent.
+    """
+    return not response.repeated and seconds <= PROXY_PATIENCE_S
 
 
 class Step(Enum):
@@ -95,16 +95,16 @@ class Step(Enum):
     REFUSE = auto()
     """The caller may claim another candidate."""
     LOSE = auto()
-    """The caller gets an error. The allocations are deleted as soon as Placement has
-    made the claims."""
+    """The caller gets an error, and the claims are uncertain."""
     FAIL = auto()
-    """The caller gets an error. No allocation is left."""
+    """The caller gets an error."""
     GIVE_UP = auto()
     """The caller gets nova's error for a consumer that other processes change."""
 
     # Further requests.
     HALVE = auto()
-    """Write the halves of the batch separately: one request does not fit."""
+    """Write the halves of the batch separately: one request does not fit. The claims
+    are not uncertain: otherwise SEPARATE."""
     SEPARATE = auto()
     """Read the allocations of each request, and write the requests separately."""
     WRITE_BESIDE = auto()
@@ -127,40 +127,32 @@ READ_OR_LOSE = ReadFirst(Step.LOSE)
 NEXT: Mapping[Way, Mapping[Answer, Step | ReadFirst]] = {
     Way.BATCH: {
         Answer.MADE: Step.KEEP,
-        Answer.MADE_AT_LAST: Step.WATCH,
         Answer.REFUSED: Step.HALVE,
         # The answer does not tell which request has the conflict.
         Answer.CONFLICT: Step.HALVE,
-        Answer.LATE_CONFLICT: Step.SEPARATE,
         Answer.LOST: Step.SEPARATE,
         Answer.FAILED: Step.FAIL,
     },
     Way.POST: {
         Answer.MADE: Step.KEEP,
-        Answer.MADE_AT_LAST: Step.WATCH,
         Answer.REFUSED: Step.REFUSE,
         # Instances with allocations are claimed one after the other, by PUTs.
         Answer.CONFLICT: ReadFirst(Step.REFUSE),
-        Answer.LATE_CONFLICT: ReadFirst(Step.REFUSE),
         Answer.LOST: READ_OR_LOSE,
         Answer.FAILED: Step.FAIL,
     },
     Way.PUT: {
         Answer.MADE: Step.KEEP,
-        Answer.MADE_AT_LAST: Step.WATCH,
         Answer.REFUSED: Step.REFUSE,
         Answer.CONFLICT: ReadFirst(Step.WRITE_BESIDE),
-        Answer.LATE_CONFLICT: ReadFirst(Step.WRITE_BESIDE),
         Answer.LOST: READ_OR_LOSE,
         Answer.FAILED: Step.FAIL,
     },
     Way.PUT_BESIDE: {
         Answer.MADE: Step.KEEP,
-        Answer.MADE_AT_LAST: Step.WATCH,
         Answer.REFUSED: Step.REFUSE,
         # Another process changes the consumer all the time.
         Answer.CONFLICT: ReadFirst(Step.GIVE_UP),
-        Answer.LATE_CONFLICT: ReadFirst(Step.GIVE_UP),
         Answer.LOST: READ_OR_LOSE,
         Answer.FAILED: Step.FAIL,
     },
@@ -173,7 +165,8 @@ class Written:
     """The end of the claims of a request.
 
     :ivar made: the claims as Placement has made them, all or none.
-    :ivar lost: claims to be deleted as soon as Placement has made the claims.
+    :ivar lost: uncertain claims that the caller does not have. The allocations are
+        deleted as soon as Placement has made the claims.
     :ivar error: the error for the caller. Without claims and without an error,
         Placement has refused the claims.
     :ivar is_separated: the request goes on alone, since the answer to the batch is
@@ -193,21 +186,22 @@ class Written:
 
         :param error: the error without a usable answer of Placement.
         """
+        lost = [claim for claim in claims if claim.is_uncertain]
         match step:
             case Step.KEEP:
                 return cls(claims)
             case Step.WATCH:
                 return cls([claim.uncertain() for claim in claims])
             case Step.REFUSE:
-                return cls()
+                return cls(lost=lost)
             case Step.LOSE:
                 lost = [claim.uncertain() for claim in claims]
                 return cls(lost=lost, error=PlacementUnavailable(str(error)))
             case Step.FAIL:
-                return cls(error=error)
+                return cls(lost=lost, error=error)
             case Step.SEPARATE:
                 return cls(error=error, is_separated=True)
             case Step.GIVE_UP:
                 why = 'another process changed the consumer during the claim'
-                return cls(error=ClaimFailed(claims[0].uuid, why))
+                return cls(lost=lost, error=ClaimFailed(claims[0].uuid, why))
         raise AssertionError(f'{step} is not the end of claims')

@@ -33,6 +33,7 @@ from novasched.placement.claim_protocol import (
     Step,
     Way,
     Written,
+    is_final,
 )
 from novasched.placement.cleanup import (
     FIRST_PAUSE_S,
@@ -57,10 +58,12 @@ requests in a few."""
 class _Reply:
     """An answer of Placement.
 
-    :ivar error: for claims that are LOST or FAILED, the error for the caller.
+    :ivar claims: the claims, uncertain if Placement may carry out an attempt even now.
+    :ivar error: the error for the caller of claims that are uncertain or FAILED.
     """
 
     answer: Answer
+    claims: Sequence[Claim]
     error: PlacementUnavailable | None = None
 
 
@@ -198,7 +201,7 @@ class Claims:
 
         :param why: the error of the batch.
         """
-        claims = [claim.uncertain() for claim in claims]
+        claims = _uncertain(claims)
         until = time.monotonic() + SEPARATE_LIMIT_S
         while True:
             # All claims of a request have the same patience.
@@ -249,10 +252,13 @@ class Claims:
         reply = self._send(claims)
         step = NEXT[Way.BATCH][reply.answer]
         assert isinstance(step, Step), 'nothing is read for several requests'
+        # Placement may have made all claims: then each half is a conflict, too.
+        if step is not Step.KEEP and reply.claims[0].is_uncertain:
+            step = Step.SEPARATE
         if step is Step.HALVE:
             return False
 
-        written = Written.of(step, claims, reply.error)
+        written = Written.of(step, reply.claims, reply.error)
         # The claims are in the order of the orders.
         made = iter(written.made)
         for order in orders:
@@ -306,6 +312,7 @@ class Claims:
 
         while True:
             reply = self._send(claims)
+            claims = reply.claims
             step = NEXT[way][reply.answer]
             error = reply.error
             held = None
@@ -331,22 +338,24 @@ class Claims:
             try:
                 claims = [self._beside(claims[0], held)]
             except PlacementUnavailable as unreadable:
-                return Written(error=unreadable)
+                return Written.of(Step.FAIL, claims, unreadable)
             way = Way.PUT_BESIDE
 
     def _send(self, claims: Sequence[Claim]) -> _Reply:
         """Send the request that makes claims."""
+        retry_s = min(claim.retry_s for claim in claims)
         began = time.monotonic()
         try:
-            with self._batches.measure(len(claims)):
-                retry_s = min(claim.retry_s for claim in claims)
-                response = self.api.send(*_request(claims), retry_s=retry_s)
+            response = self.api.send(*_request(claims), retry_s=retry_s)
         except OutcomeUnknown as error:
-            return _Reply(Answer.LOST, error)
+            self._batches.took(time.monotonic() - began, len(claims))
+            return _Reply(Answer.LOST, _uncertain(claims), error)
         except PlacementUnavailable as error:
-            return _Reply(Answer.FAILED, error)
+            return _Reply(Answer.FAILED, claims, error)
 
-        answer = Answer.of(response, time.monotonic() - began)
+        seconds = time.monotonic() - began
+        self._batches.took(seconds, len(claims))
+        answer = Answer.of(response)
         is_bad_request = response.status_code == 400
         if is_bad_request:
             # Remembered candidates with this provider would be refused again and again.
@@ -360,10 +369,14 @@ class Claims:
             uuids = [claim.uuid for claim in claims]
             LOG.log(level, 'Claim refused for %s: %s', uuids, response)
 
-        if answer in (Answer.LOST, Answer.FAILED, Answer.LATE_CONFLICT):
+        may_come = answer is Answer.LOST or not is_final(response, seconds)
+        if may_come:
+            claims = _uncertain(claims)
+        failure = None
+        if may_come or answer is Answer.FAILED:
             text = f'Placement answers a claim by {response}'
-            return _Reply(answer, PlacementUnavailable(text))
-        return _Reply(answer)
+            failure = PlacementUnavailable(text)
+        return _Reply(answer, claims, failure)
 
     def _first_without_claim(
         self, claims: Sequence[Claim]
@@ -401,7 +414,7 @@ class Claims:
                     claim = self._renewed(claim)
                 renewed.append(claim)
         except PlacementUnavailable as error:
-            return Written(lost=[claim.uncertain() for claim in claims], error=error)
+            return Written(lost=_uncertain(claims), error=error)
         return Written(renewed)
 
     def _renewed(self, claim: Claim) -> Claim:
@@ -447,6 +460,10 @@ class Claims:
 
     def _held(self, claim: Claim) -> ConsumerAllocations:
         return held_by(self.api, claim.uuid, claim.trace_id, claim.retry_s)
+
+
+def _uncertain(claims: Sequence[Claim]) -> Sequence[Claim]:
+    return [claim.uncertain() for claim in claims]
 
 
 def _with_earlier(

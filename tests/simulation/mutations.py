@@ -90,10 +90,8 @@ MUTATIONS = (
     Mutation(
         'a generation conflict of a claim counts as a refusal',
         'placement/claim_protocol.py',
-        '        Answer.CONFLICT: ReadFirst(Step.WRITE_BESIDE),\n'
-        '        Answer.LATE_CONFLICT: ReadFirst(Step.WRITE_BESIDE),\n',
-        '        Answer.CONFLICT: Step.REFUSE,\n'
-        '        Answer.LATE_CONFLICT: Step.REFUSE,\n',
+        'Answer.CONFLICT: ReadFirst(Step.WRITE_BESIDE)',
+        'Answer.CONFLICT: Step.REFUSE',
     ),
     Mutation(
         'an attempt without an answer is forgotten by the next one',
@@ -242,10 +240,14 @@ MUTATIONS = (
     Mutation(
         'a claim that a proxy has sent twice counts as refused',
         'placement/claim_protocol.py',
-        '        Answer.CONFLICT: ReadFirst(Step.REFUSE),\n'
-        '        Answer.LATE_CONFLICT: ReadFirst(Step.REFUSE),\n',
-        '        Answer.CONFLICT: Step.REFUSE,\n'
-        '        Answer.LATE_CONFLICT: Step.REFUSE,\n',
+        'Answer.CONFLICT: ReadFirst(Step.REFUSE)',
+        'Answer.CONFLICT: Step.REFUSE',
+    ),
+    Mutation(
+        'a late refusal holds for a claim that a proxy has sent twice',
+        'placement/claim_protocol.py',
+        'PROXY_PATIENCE_S = 5.0',
+        'PROXY_PATIENCE_S = 3600.0',
     ),
     Mutation(
         'the members of a group are those that the caller knows',

@@ -20,7 +20,8 @@ CLIENT_TIMEOUT_S = 60.0
 PROXY_S = 10.0
 """Seconds after which a proxy sends a request to another Placement."""
 LATEST_S = 60.0
-"""Seconds after a client has given up in which Placement carries out its request."""
+"""Seconds after a client or a proxy has given up in which Placement carries out its
+request."""
 
 
 @dataclass
@@ -130,6 +131,8 @@ class SimulatedHttp:
 
         def carry_out_first() -> None:
             loop.sleep(loop.random.uniform(0, PROXY_S + 1))
+            if loop.random.random() < 0.5:
+                loop.sleep(loop.random.uniform(0, LATEST_S))
             self._model.handle(method, path, body)
 
         # A Placement hangs for a while, so that the proxy turns to another one.

@@ -34,10 +34,14 @@ HOLDS_OLD = {OLD: {'VCPU': 1}}
 #     The claim is made. Placement may make the claim once more, after its deletion.
 # refused
 #     Placement does not have the claim. The caller may claim another candidate.
+# refused late
+#     The caller may claim another candidate. Placement may make the claim later, so that
+#     the claim is to be deleted.
 # unavailable, unauthorized
 #     Placement does not have the claim, and would answer every claim likewise.
 # lost
-#     Placement may have the claim now or later, so that the claim is to be deleted.
+#     The caller gets an error. Placement may have the claim now or later, so that the
+#     claim is to be deleted.
 
 PUT = """
 after -                             PUT                       made
@@ -65,15 +69,24 @@ after garbage                       PUT GET                   watched
 after 503                           PUT PUT GET               watched
 twice -                             PUT GET                   watched
 twice -, before 500                 PUT GET                   lost
-before reset, before full           PUT PUT GET               lost
-before reset, before 404            PUT PUT GET               lost
+before reset, before full           PUT PUT                   refused late
+before reset, before 404            PUT PUT                   lost
 before reset, before 500            PUT PUT GET               lost
-before reset, 4 x before contended  PUT PUT PUT PUT PUT GET   lost
+before reset, 4 x before contended  PUT PUT PUT PUT PUT       refused late
+late reset, before full             PUT PUT                   refused late
 other, after -                      PUT GET PUT               made
 other, after -, before 500          PUT GET                   lost
 other, after -, after -, after 500  PUT GET PUT GET           watched
 other, after -, after -, late 500   PUT GET PUT GET           lost
 other, after -, after -, twice -    PUT GET PUT GET           watched
+slow, after -                       PUT                       watched
+slow, twice -                       PUT GET                   watched
+slow, before full                   PUT                       refused late
+slow, late full                     PUT                       refused late
+slow, late 404                      PUT                       lost
+slow, other, after -                PUT GET PUT               watched
+slow, other, after -, after -, before full   PUT GET PUT      refused late
+slow, other, after -, before 500    PUT GET                   lost
 """
 """The PUT of a new instance."""
 
@@ -94,12 +107,14 @@ after -, after 503                  GET PUT PUT GET GET PUT   watched
 after -, before 503                 GET PUT PUT GET PUT       watched
 after -, twice -                    GET PUT GET GET PUT       watched
 after -, twice -, before 500        GET PUT GET               lost
-after -, before reset, before full  GET PUT PUT GET           lost
+after -, before reset, before full  GET PUT PUT               refused late
 other, after -                      GET PUT                   made
 other, after -, before full         GET PUT                   refused
 other, after -, late 500            GET PUT GET               lost
 other, after -, after 500           GET PUT GET               watched
 other, after -, twice -             GET PUT GET               watched
+slow, after -, late full            GET PUT                   refused late
+slow, other, after -, late full     GET PUT                   refused late
 """
 """The PUT of an instance that is in a cell: its allocations are read before. An
 instance without allocations is written once more."""
@@ -125,8 +140,12 @@ after 500, after -, before 500      POST GET GET              lost
 after 503                           POST POST GET GET         watched
 twice -                             POST GET GET              watched
 twice -, before 500                 POST GET                  lost
-before reset, before full           POST POST GET             lost
+before reset, before full           POST POST                 refused late
 other, after -                      POST GET                  refused
+slow, after -                       POST                      watched
+slow, twice -                       POST GET GET              watched
+slow, late full                     POST                      refused late
+slow, other, after -                POST GET                  refused late
 """
 """The POST of a request for several instances."""
 
@@ -150,7 +169,10 @@ late timeout                        POST GET PUT GET PUT      watched
 after timeout                       POST GET GET              watched
 after 503                           POST POST GET GET         watched
 twice -                             POST PUT GET PUT GET      watched
+slow, after -                       POST                      watched
 slow, twice -                       POST GET GET              watched
+slow, late full                     POST GET PUT GET PUT      watched
+slow, late 404                      POST GET PUT GET PUT      watched
 before reset, before full           POST POST GET PUT GET PUT  watched
 other, after -                      POST PUT GET PUT PUT      made
 """
@@ -204,7 +226,7 @@ class Cloud:
             except PlacementUnavailable:
                 end = 'lost' if self.claims.cleanup.pending else 'unavailable'
             else:
-                end = 'refused'
+                end = 'refused late' if self.claims.cleanup.pending else 'refused'
                 if made:
                     self.made += made
                     is_unknown = any(claim.is_uncertain for claim in made)
@@ -238,9 +260,16 @@ def deletions_wait(monkeypatch):
     monkeypatch.setattr(cleanup_module, 'MAX_READ_LAG_S', 0.0)
 
 
-def check_request(answers, requests, end, wanted):
+@pytest.fixture
+def cloud(answers, monkeypatch):
+    """The cloud of a row, whose script has not begun."""
+    if answers.startswith('slow'):
+        monkeypatch.setattr(claim_protocol, 'PROXY_PATIENCE_S', -1.0)
+    return Cloud(answers)
+
+
+def check_request(cloud, requests, end, wanted):
     """Claim for a request that is alone."""
-    cloud = Cloud(answers)
     cloud.placement.faults += cloud.script
     assert cloud.ends_of(lambda: cloud.claims.allocate(wanted)) == end
     assert cloud.requests() == requests
@@ -248,27 +277,28 @@ def check_request(answers, requests, end, wanted):
 
 
 @pytest.mark.parametrize(('answers', 'requests', 'end'), [*rows(PUT)])
-def test_answers_to_the_put_of_a_new_instance_decide_the_claim(answers, requests, end):
-    check_request(answers, requests, end, [claim_of('a')])
+def test_answers_to_the_put_of_a_new_instance_decide_the_claim(
+    cloud, answers, requests, end
+):
+    check_request(cloud, requests, end, [claim_of('a')])
 
 
 @pytest.mark.parametrize(('answers', 'requests', 'end'), [*rows(PUT_OF_A_MOVE)])
-def test_answers_to_the_put_of_a_move_decide_the_claim(answers, requests, end):
-    check_request(answers, requests, end, [claim_of('a', moves=True)])
+def test_answers_to_the_put_of_a_move_decide_the_claim(cloud, answers, requests, end):
+    check_request(cloud, requests, end, [claim_of('a', moves=True)])
 
 
 @pytest.mark.parametrize(('answers', 'requests', 'end'), [*rows(POST_OF_A_REQUEST)])
-def test_answers_to_the_post_of_a_request_decide_the_claims(answers, requests, end):
-    check_request(answers, requests, end, [claim_of('a'), claim_of('b')])
+def test_answers_to_the_post_of_a_request_decide_the_claims(
+    cloud, answers, requests, end
+):
+    check_request(cloud, requests, end, [claim_of('a'), claim_of('b')])
 
 
 @pytest.mark.parametrize(('answers', 'requests', 'end'), [*rows(POST_OF_REQUESTS)])
 def test_answers_to_a_common_post_decide_the_claims_of_requests(
-    monkeypatch, answers, requests, end
+    cloud, answers, requests, end
 ):
-    cloud = Cloud(answers)
-    if answers.startswith('slow'):
-        monkeypatch.setattr(claim_protocol, 'PROXY_PATIENCE_S', -1.0)
     wanted = [claim_of('a'), claim_of('b')]
     with together(cloud.placement, cloud.claims, wanted) as outcomes:
         # The first claim keeps the POST waiting, and is not in the table.

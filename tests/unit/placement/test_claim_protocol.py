@@ -13,13 +13,12 @@ from novasched.placement.claim_protocol import (
     Step,
     Way,
     Written,
+    is_final,
 )
 from novasched.scheduler.errors import ClaimFailed, PlacementUnavailable
 from tests.lab.builders import a_candidate, a_uuid
 
 CONFLICT = 'consumer generation conflict - expected 1 but got 2'
-AT_ONCE = 0.0
-LATE = PROXY_PATIENCE_S + 0.1
 
 
 def error(status, detail='', repeated=False):
@@ -28,31 +27,39 @@ def error(status, detail='', repeated=False):
 
 
 @pytest.mark.parametrize(
-    ('response', 'seconds', 'answer'),
+    ('response', 'answer'),
     [
-        (Response(204, b''), AT_ONCE, Answer.MADE),
-        (Response(204, b''), LATE, Answer.MADE),
-        (Response(204, b'', repeated=True), AT_ONCE, Answer.MADE_AT_LAST),
+        (Response(204, b''), Answer.MADE),
         # A server that is no Placement.
-        (Response(200, b'<html>'), AT_ONCE, Answer.LOST),
-        (error(400), AT_ONCE, Answer.REFUSED),
-        (error(409, 'Unable to allocate inventory'), AT_ONCE, Answer.REFUSED),
-        (error(409, 'another thread'), LATE, Answer.REFUSED),
-        (error(409, CONFLICT), AT_ONCE, Answer.CONFLICT),
-        (error(409, CONFLICT), LATE, Answer.LATE_CONFLICT),
-        (error(404), AT_ONCE, Answer.FAILED),
-        (error(405), LATE, Answer.FAILED),
-        # The first attempt may have been carried out.
-        (error(400, repeated=True), AT_ONCE, Answer.LOST),
-        (error(409, repeated=True), AT_ONCE, Answer.LOST),
-        (error(409, CONFLICT, repeated=True), LATE, Answer.LOST),
-        (error(404, repeated=True), AT_ONCE, Answer.LOST),
+        (Response(200, b'<html>'), Answer.LOST),
+        (error(400), Answer.REFUSED),
+        (error(409, 'Unable to allocate inventory'), Answer.REFUSED),
+        (error(409, 'another thread'), Answer.REFUSED),
+        (error(409, CONFLICT), Answer.CONFLICT),
+        (error(404), Answer.FAILED),
+        (error(405), Answer.FAILED),
     ],
 )
-def test_a_response_of_placement_is_classified_as_a_claim_answer(
-    response, seconds, answer
+def test_a_response_of_placement_is_classified_as_a_claim_answer(response, answer):
+    assert Answer.of(response) is answer
+
+
+@pytest.mark.parametrize('status', [204, 400, 404, 409])
+@pytest.mark.parametrize(
+    ('seconds', 'repeated', 'final'),
+    [
+        (0.0, False, True),
+        (PROXY_PATIENCE_S, False, True),
+        # A proxy may have sent the claims to a second Placement.
+        (PROXY_PATIENCE_S + 0.1, False, False),
+        # An earlier attempt was without an answer.
+        (0.0, True, False),
+    ],
+)
+def test_placement_may_carry_out_an_earlier_attempt_after_its_answer(
+    status, seconds, repeated, final
 ):
-    assert Answer.of(response, seconds) is answer
+    assert is_final(error(status, repeated=repeated), seconds) is final
 
 
 @pytest.mark.parametrize('way', Way)
@@ -70,22 +77,30 @@ def test_a_step_follows_each_answer(way, answer):
 
 
 @pytest.mark.parametrize(
-    ('step', 'made', 'lost', 'raised'),
+    ('step', 'before', 'made', 'lost', 'raised'),
     [
-        (Step.KEEP, 'certain', None, None),
-        (Step.WATCH, 'uncertain', None, None),
-        (Step.REFUSE, None, None, None),
-        (Step.LOSE, None, 'uncertain', PlacementUnavailable),
-        (Step.FAIL, None, None, PlacementUnavailable),
-        (Step.SEPARATE, None, None, PlacementUnavailable),
-        (Step.GIVE_UP, None, None, ClaimFailed),
+        (Step.KEEP, 'certain', 'certain', None, None),
+        (Step.KEEP, 'uncertain', 'uncertain', None, None),
+        (Step.WATCH, 'certain', 'uncertain', None, None),
+        (Step.REFUSE, 'certain', None, None, None),
+        (Step.REFUSE, 'uncertain', None, 'uncertain', None),
+        (Step.LOSE, 'certain', None, 'uncertain', PlacementUnavailable),
+        (Step.FAIL, 'certain', None, None, PlacementUnavailable),
+        (Step.FAIL, 'uncertain', None, 'uncertain', PlacementUnavailable),
+        # The requests go on with the claims.
+        (Step.SEPARATE, 'uncertain', None, None, PlacementUnavailable),
+        (Step.GIVE_UP, 'certain', None, None, ClaimFailed),
+        (Step.GIVE_UP, 'uncertain', None, 'uncertain', ClaimFailed),
     ],
 )
-def test_the_last_step_decides_the_made_and_lost_claims(step, made, lost, raised):
+def test_the_last_step_decides_the_made_and_lost_claims(
+    step, before, made, lost, raised
+):
     """The claims that the caller has, the claims to delete, and the error."""
     claim = Claim(a_uuid('server'), a_candidate(a_uuid('one')), {})
     claims = {'certain': [claim], 'uncertain': [claim.uncertain()], None: []}
-    written = Written.of(step, [claim], PlacementUnavailable('no answer'))
+    error = PlacementUnavailable('no answer')
+    written = Written.of(step, claims[before], error)
     assert [*written.made] == claims[made]
     assert [*written.lost] == claims[lost]
     assert isinstance(written.error, raised or type(None))
