@@ -118,14 +118,8 @@ class Computes(SandboxComputes):
 
     def report_usage(self, host: str) -> None:
         """Report the usage of a host."""
-        machine = self.machines[host]
-        nodes = db.compute_nodes
-        with self.databases.cells[machine.cell].begin() as connection:
-            usage = self._usage(connection, machine)
-            usage['updated_at'] = timeutils.utcnow()
-            connection.execute(
-                sa.update(nodes).where(nodes.c.uuid == machine.uuid).values(usage)
-            )
+        with self.databases.cells[self.machines[host].cell].begin() as connection:
+            self._change_node(connection, host)
 
     def build(self, uuid: str, host: str) -> None:
         """Run a server on its host."""
@@ -206,10 +200,10 @@ class Computes(SandboxComputes):
             connection.execute(statement.values(cell_id=cell))
 
     def _change(self, host: str, uuid: str, values: Mapping[str, Any]) -> None:
-        """Change the row of a server, and report the usage of the host."""
+        """Change the row of a server, and report the usage of the host, at once."""
         with self.databases.cells[self.machines[host].cell].begin() as connection:
             self._change_row(connection, uuid, values)
-        self.report_usage(host)
+            self._change_node(connection, host)
 
     def _change_row(
         self, connection: sa.Connection, uuid: str, values: Mapping[str, Any]
@@ -218,6 +212,15 @@ class Computes(SandboxComputes):
         statement = sa.update(table).where(table.c.uuid == uuid)
         now = timeutils.utcnow()
         connection.execute(statement.values(updated_at=now, **values))
+
+    def _change_node(self, connection: sa.Connection, host: str) -> None:
+        machine = self.machines[host]
+        nodes = db.compute_nodes
+        usage = self._usage(connection, machine)
+        usage['updated_at'] = timeutils.utcnow()
+        connection.execute(
+            sa.update(nodes).where(nodes.c.uuid == machine.uuid).values(usage)
+        )
 
 
 def _size(flavor: Flavor) -> Mapping[str, Any]:
