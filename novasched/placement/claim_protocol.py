@@ -9,9 +9,9 @@ Some steps read the allocations first. Only if Placement has made the claim, the
 allocations are equal to the claim, with the consumer generation after the claim.
 
 A claim is *uncertain* if Placement may make the claim at a later moment, or once more:
-an attempt without an answer may still wait in a proxy, or in Placement itself. So may
-the first of two attempts that were answered late, since a proxy may have made a second
-attempt. ``cleanup.py`` deletes the allocations of such claims.
+an attempt without an answer may still wait in a proxy, or in Placement itself. After a
+late answer, a proxy may have sent the claim twice, and the first attempt may still wait
+as well. ``cleanup.py`` deletes the allocations of such claims.
 """
 
 from collections.abc import Mapping, Sequence
@@ -169,8 +169,8 @@ class Written:
         deleted as soon as Placement has made the claims.
     :ivar error: the error for the caller. Without claims and without an error,
         Placement has refused the claims.
-    :ivar is_separated: the request goes on alone, since the answer to the batch is
-        lost.
+    :ivar is_separated: the request goes on alone, since the claims of the batch are
+        uncertain.
     """
 
     made: Sequence[Claim] = ()
@@ -191,12 +191,12 @@ class Written:
             case Step.KEEP:
                 return cls(claims)
             case Step.WATCH:
-                return cls([claim.uncertain() for claim in claims])
+                return cls(uncertain(claims))
             case Step.REFUSE:
                 return cls(lost=lost)
             case Step.LOSE:
-                lost = [claim.uncertain() for claim in claims]
-                return cls(lost=lost, error=PlacementUnavailable(str(error)))
+                error = PlacementUnavailable(str(error))
+                return cls(lost=uncertain(claims), error=error)
             case Step.FAIL:
                 return cls(lost=lost, error=error)
             case Step.SEPARATE:
@@ -205,3 +205,8 @@ class Written:
                 why = 'another process changed the consumer during the claim'
                 return cls(lost=lost, error=ClaimFailed(claims[0].uuid, why))
         raise AssertionError(f'{step} is not the end of claims')
+
+
+def uncertain(claims: Sequence[Claim]) -> Sequence[Claim]:
+    """Claims after an attempt that Placement may carry out even now."""
+    return [claim.uncertain() for claim in claims]

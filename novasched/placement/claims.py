@@ -34,6 +34,7 @@ from novasched.placement.claim_protocol import (
     Way,
     Written,
     is_final,
+    uncertain,
 )
 from novasched.placement.cleanup import (
     FIRST_PAUSE_S,
@@ -201,7 +202,7 @@ class Claims:
 
         :param why: the error of the batch.
         """
-        claims = _uncertain(claims)
+        claims = uncertain(claims)
         until = time.monotonic() + SEPARATE_LIMIT_S
         while True:
             # All claims of a request have the same patience.
@@ -349,7 +350,7 @@ class Claims:
             response = self.api.send(*_request(claims), retry_s=retry_s)
         except OutcomeUnknown as error:
             self._batches.took(time.monotonic() - began, len(claims))
-            return _Reply(Answer.LOST, _uncertain(claims), error)
+            return _Reply(Answer.LOST, uncertain(claims), error)
         except PlacementUnavailable as error:
             return _Reply(Answer.FAILED, claims, error)
 
@@ -371,7 +372,7 @@ class Claims:
 
         may_come = answer is Answer.LOST or not is_final(response, seconds)
         if may_come:
-            claims = _uncertain(claims)
+            claims = uncertain(claims)
         failure = None
         if may_come or answer is Answer.FAILED:
             text = f'Placement answers a claim by {response}'
@@ -414,7 +415,7 @@ class Claims:
                     claim = self._renewed(claim)
                 renewed.append(claim)
         except PlacementUnavailable as error:
-            return Written(lost=_uncertain(claims), error=error)
+            return Written(lost=uncertain(claims), error=error)
         return Written(renewed)
 
     def _renewed(self, claim: Claim) -> Claim:
@@ -460,10 +461,6 @@ class Claims:
 
     def _held(self, claim: Claim) -> ConsumerAllocations:
         return held_by(self.api, claim.uuid, claim.trace_id, claim.retry_s)
-
-
-def _uncertain(claims: Sequence[Claim]) -> Sequence[Claim]:
-    return [claim.uncertain() for claim in claims]
 
 
 def _with_earlier(
