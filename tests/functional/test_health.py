@@ -295,18 +295,20 @@ def test_a_killed_health_server_is_replaced(site):
 
 def test_status_shows_processes_cells_hosts_and_decisions(site, tool):
     """``novaschedctl status`` shows processes, cells, hosts and decisions."""
-    site.wait_until_healthy()
-    # The daemon counts hosts every few seconds.
-    wait_until(
-        lambda: ask(site.address, '/status')['hosts'] == {'up': 2}, WAIT, 'both hosts'
-    )
+    status = {}
 
-    exit_status, status = tool('status', site.daemon.config)
+    def shows_a_healthy_scheduler():
+        site.request()
+        exit_status, shown = tool('status', site.daemon.config)
+        status.update(shown)
+        states = (shown['health'], shown['ready'], shown['hosts'])
+        return (exit_status, *states) == (0, 'pass', 'pass', {'up': 2})
 
-    assert exit_status == 0
-    assert status['health'] == 'pass'
-    assert status['ready'] == 'pass'
-    assert status['hosts'] == {'up': 2}
+    # The daemon counts hosts every few seconds. On a busy machine, a server may need
+    # more time for an answer than this scheduler waits: then the scheduler warns until
+    # the next request.
+    wait_until(shows_a_healthy_scheduler, WAIT, 'healthy scheduler')
+
     workers = {process.pid for process in site.workers()}
     pids = {process['pid'] for process in status['processes']}
     assert pids == {site.daemon.pid, *workers}
