@@ -92,6 +92,8 @@ MUTATIONS = (
         'placement/claim_protocol.py',
         'Answer.CONFLICT: ReadFirst(Step.WRITE_BESIDE)',
         'Answer.CONFLICT: Step.REFUSE',
+        rare='most conflicts follow an attempt without an answer, and then the uncertain '
+        'claim is deleted after the refusal',
     ),
     Mutation(
         'an attempt without an answer is forgotten by the next one',
@@ -242,12 +244,16 @@ MUTATIONS = (
         'placement/claim_protocol.py',
         'Answer.CONFLICT: ReadFirst(Step.REFUSE)',
         'Answer.CONFLICT: Step.REFUSE',
+        rare='the uncertain claims are deleted after the refusal, and a refusal of '
+        'several servers is not compared with the hosts',
     ),
     Mutation(
         'a late refusal holds for a claim that a proxy has sent twice',
         'placement/claim_protocol.py',
-        'PROXY_PATIENCE_S = 5.0',
-        'PROXY_PATIENCE_S = 3600.0',
+        'not response.repeated and seconds <= PROXY_PATIENCE_S',
+        'not response.repeated',
+        rare='the last host that refuses a server has to get room before the first of '
+        'both attempts comes',
     ),
     Mutation(
         'the members of a group are those that the caller knows',
