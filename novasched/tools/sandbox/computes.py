@@ -377,17 +377,36 @@ class Providers:
     def register(self, machine: SandboxHost) -> None:
         """Create the provider of a machine, with its inventories and nova's trait, in
         the aggregate of its zone."""
-        self.call('POST', '/resource_providers', uuid=machine.uuid, name=machine.name)
-        self.put(machine.uuid, inventories=machine.inventories)
+        generation = self.create(machine.uuid, machine.name)
+        generation = self.put(machine.uuid, generation, inventories=machine.inventories)
         if machine.zone:
-            self.put(machine.uuid, aggregates=[stable_uuid('aggregate', machine.zone)])
-        self.put(machine.uuid, traits=[os_traits.OWNER_NOVA])
+            zone = stable_uuid('aggregate', machine.zone)
+            generation = self.put(machine.uuid, generation, aggregates=[zone])
+        self.put(machine.uuid, generation, traits=[os_traits.OWNER_NOVA])
 
-    def put(self, provider: str, **part: Any) -> None:
-        """Replace a part of a provider: inventories, aggregates or traits."""
+    def create(self, uuid: str, name: str, parent: str | None = None) -> int:
+        """Create a provider.
+
+        :returns: the generation of the provider.
+        """
+        body = {'uuid': uuid, 'name': name}
+        if parent is not None:
+            body['parent_provider_uuid'] = parent
+        generation: int = self.call('POST', '/resource_providers', **body)['generation']
+        return generation
+
+    def put(self, provider: str, generation: int | None = None, **part: Any) -> int:
+        """Replace a part of a provider: inventories, aggregates or traits.
+
+        :param generation: the generation of the provider; None if unknown.
+        :returns: the next generation of the provider.
+        """
         path = f'/resource_providers/{provider}/{"".join(part)}'
-        generation = self.call('GET', path)['resource_provider_generation']
-        self.call('PUT', path, resource_provider_generation=generation, **part)
+        if generation is None:
+            generation = self.call('GET', path)['resource_provider_generation']
+        answer = self.call('PUT', path, resource_provider_generation=generation, **part)
+        next_generation: int = answer['resource_provider_generation']
+        return next_generation
 
     def allocations(self, consumer: str) -> dict[str, Amounts]:
         """The allocations of a consumer, by provider."""
