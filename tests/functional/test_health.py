@@ -306,9 +306,9 @@ def test_status_shows_processes_cells_hosts_and_decisions(site, tool):
         states = (shown['health'], shown['ready'], shown['hosts'])
         return (exit_status, *states) == (0, 'pass', 'pass', {'up': 2})
 
-    # The daemon counts hosts every few seconds. On a busy machine, a server may need
-    # more time for an answer than this scheduler waits: then the scheduler warns until
-    # the next request.
+    # The daemon counts hosts every few seconds. On a busy machine, Placement or a
+    # database may need more time for an answer than this scheduler waits: then the
+    # scheduler warns until the next request.
     wait_until(shows_a_healthy_scheduler, WAIT, 'healthy scheduler')
 
     workers = {process.pid for process in site.workers()}

@@ -243,7 +243,7 @@ class PlacementApi(Providers):
             providers = remaining
 
     def _remove_with_allocations(self, uuid):
-        # Few providers have allocations, so that they are read for these alone.
+        # Most providers have no allocations, and are removed by a single request.
         try:
             self.remove_provider(uuid)
         except Conflict:
