@@ -151,12 +151,17 @@ class Bare(PlacementApi):
 
 @dataclass
 class Scheduler:
-    """nova-scheduler or novasched, and the means to call the scheduler."""
+    """nova-scheduler or novasched, and the means to call the scheduler.
+
+    :ivar is_shared: send requests to the common queue of all schedulers, as conductors
+        do, in place of the queue of this scheduler.
+    """
 
     daemon: Daemon
     caller: Caller
     bare: Bare
     log: PlacementLog
+    is_shared: bool = False
 
     def place(self, kind):
         """Seconds for a request, whose claims are deleted afterwards."""
@@ -251,12 +256,10 @@ class Scheduler:
         :raises Failed: another answer, or none. The text has the last lines of the
             scheduler's log.
         """
+        server = None if self.is_shared else self.daemon.host
         try:
             answer = self.caller.call(
-                'select_destinations',
-                arguments,
-                server=self.daemon.host,
-                timeout=PATIENCE,
+                'select_destinations', arguments, server=server, timeout=PATIENCE
             )
         except oslo_messaging.MessagingException as error:
             if is_refused and getattr(error, 'exc_type', None) == 'NoValidHost':

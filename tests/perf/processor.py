@@ -7,6 +7,9 @@ processor time a request by process, and the share of Placement's time that the
 scheduler's questions take. Another row has the processor time of a scheduler without
 requests.
 
+With ``--schedulers``, several schedulers serve the cloud by their common queue, and
+their processor time is added up.
+
 With ``--beside``, another version of novasched serves the same cloud in turn with this
 version: figures of one run can be compared also on a busy machine. The exit status is 1
 if a bound is missed.
@@ -18,8 +21,9 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from statistics import median
 
 import pytest
 
@@ -76,7 +80,7 @@ LOADS = (
     Load('64 clients, one flavor', 64, [KINDS['plain']], {OURS: 6}, faster=1.3),
 )
 IDLE_LIMITS = {10_000: 1.0}
-"""The maximum share of a core of an idle scheduler in percent, by number of hosts."""
+"""The maximum share of a core of each idle scheduler in percent, by number of hosts."""
 MEMORY_LIMITS = {50_000: 900.0}
 """The maximum resident memory in MiB, by number of hosts."""
 
@@ -114,11 +118,33 @@ class Figures:
         return len(self.times) / self.lasted
 
 
-class Bench:
-    """The versions in a cloud, and their figures."""
+@dataclass(frozen=True)
+class Served:
+    """Schedulers of a version that serve the cloud.
 
-    def __init__(self, cloud, caller, tell):
+    :ivar common: calls the schedulers by their common queue.
+    :ivar started: seconds from the start of each scheduler to its first answer.
+    """
+
+    daemons: Sequence[Daemon]
+    common: Scheduler
+    started: Sequence[float]
+
+    @property
+    def memory(self):
+        """MiB of the scheduler that has most."""
+        return max(resident(daemon.pid) for daemon in self.daemons) / MIB
+
+
+class Bench:
+    """The versions in a cloud, and their figures.
+
+    :param schedulers: the number of schedulers that serve at the same time.
+    """
+
+    def __init__(self, cloud, caller, schedulers, tell):
         self.cloud = cloud
+        self.schedulers = schedulers
         self.bare = Bare(cloud.placement_url)
         self.caller = caller
         self.log = PlacementLog(cloud.placement_process.log)
@@ -126,34 +152,43 @@ class Bench:
 
     @contextmanager
     def serving(self, command):
-        """A scheduler that serves alone while the context lasts: schedulers of a cloud
-        tell each other of their claims."""
-        with Daemon(self.cloud, config(fallback=False), command) as daemon:
-            scheduler = Scheduler(daemon, self.caller, self.bare, self.log)
-            # The first requests have costs of the start.
-            for kind in (KINDS['plain'], *STREAMED):
-                scheduler.stream(1, WARM_S, [kind])
-            yield scheduler
+        """Schedulers of a version that serve alone while the context lasts: schedulers
+        of a cloud tell each other of their claims."""
+        daemons = []
+        started = []
+        with ExitStack() as stack:
+            for _ in range(self.schedulers):
+                daemon = Daemon(self.cloud, config(fallback=False), command)
+                scheduler = Scheduler(daemon, self.caller, self.bare, self.log)
+                began = time.monotonic()
+                stack.enter_context(daemon)
+                scheduler.place('plain')
+                started.append(time.monotonic() - began)
+                # The first requests have costs of the start.
+                for kind in (KINDS['plain'], *STREAMED):
+                    scheduler.stream(1, WARM_S, [kind])
+                daemons.append(daemon)
+            yield Served(daemons, replace(scheduler, is_shared=True), started)
 
-    def turn(self, scheduler, load, seconds):
-        """The figures of a scheduler while clients send requests."""
-        before = self._seconds(scheduler)
-        with scheduler.streaming(load.clients, seconds, load.kinds) as stream:
+    def turn(self, served, load, seconds):
+        """The figures of schedulers while clients send requests."""
+        before = self._seconds(served)
+        with served.common.streaming(load.clients, seconds, load.kinds) as stream:
             # Before the claims are deleted, which takes time of Placement.
-            spent = self._seconds(scheduler) - before
+            spent = self._seconds(served) - before
 
         questions = 0.0
         for path, number in Counter(stream.paths).items():
             questions += number * self._cost(path)
         return Figures(spent, questions, stream.times, stream.lasted)
 
-    def idle(self, scheduler):
+    def idle(self, served):
         """The share of a core by process, in percent, while no request comes."""
         time.sleep(SETTLED_S)
-        before = self._seconds(scheduler)
+        before = self._seconds(served)
         began = time.monotonic()
         time.sleep(IDLE_S)
-        after = self._seconds(scheduler)
+        after = self._seconds(served)
         lasted = time.monotonic() - began
         return {name: (after[name] - before[name]) / lasted * 100 for name in after}
 
@@ -165,12 +200,14 @@ class Bench:
             self.bare.send('GET', path)
         return (processor_s(leader) - before) / QUESTIONS
 
-    def _seconds(self, scheduler):
+    def _seconds(self, served):
         """The processor time of each process so far, by name."""
-        leaders = {OURS: scheduler.daemon.pid}
+        seconds = Counter[str]()
+        for daemon in served.daemons:
+            seconds[OURS] += processor_s(daemon.pid)
         for name, server in self.cloud.servers.items():
-            leaders[name] = server.pid
-        return Counter({name: processor_s(pid) for name, pid in leaders.items()})
+            seconds[name] = processor_s(server.pid)
+        return seconds
 
 
 class Report:
@@ -259,16 +296,21 @@ def measure(bench, hosts, chosen, report):
         commands[OTHER] = [chosen.beside]
 
     memory: dict[str, float] = {}
+    starts: dict[str, list[float]] = {version: [] for version in commands}
     for load in LOADS:
         by_version = {version: Figures() for version in commands}
         for _ in range(TURNS):
             for version, command in commands.items():
                 bench.tell(f'{load.title}: {version}')
-                with bench.serving(command) as scheduler:
+                with bench.serving(command) as served:
                     seconds = chosen.seconds / TURNS
-                    by_version[version] += bench.turn(scheduler, load, seconds)
-                    memory[version] = resident(scheduler.daemon.pid) / MIB
+                    by_version[version] += bench.turn(served, load, seconds)
+                    memory[version] = served.memory
+                    starts[version] += served.started
         report.of_load(hosts, load, by_version)
+
+    seconds_of_start = {version: median(starts[version]) for version in commands}
+    report.add(hosts, 'start', 's to the first answer', seconds_of_start)
     bounds = []
     if hosts in MEMORY_LIMITS:
         bounds.append(Bound(memory[THIS], '≤', MEMORY_LIMITS[hosts]))
@@ -277,13 +319,14 @@ def measure(bench, hosts, chosen, report):
     shares = {}
     for version, command in commands.items():
         bench.tell(f'idle: {version}')
-        with bench.serving(command) as scheduler:
-            shares[version] = bench.idle(scheduler)
+        with bench.serving(command) as served:
+            shares[version] = bench.idle(served)
     for process in PROCESSES:
         values = {version: shares[version][process] for version in shares}
         bounds = []
         if process == OURS and hosts in IDLE_LIMITS:
-            bounds.append(Bound(values[THIS], '≤', IDLE_LIMITS[hosts]))
+            limit = IDLE_LIMITS[hosts] * chosen.schedulers
+            bounds.append(Bound(values[THIS], '≤', limit))
         report.add(hosts, 'idle', f'{process}, % of a core', values, *bounds)
 
 
@@ -297,6 +340,9 @@ def main(arguments=None):
     parser.add_argument('--instances', type=int, default=20, help='on each host')
     parser.add_argument('--cells', type=int, default=2, help='that the hosts are in')
     parser.add_argument(
+        '--schedulers', type=int, default=1, help='that serve the cloud together'
+    )
+    parser.add_argument(
         '--seconds', type=float, default=60.0, help='of each load and version'
     )
     parser.add_argument('--beside', help='the command novasched of another version')
@@ -309,7 +355,7 @@ def main(arguments=None):
     cells = [f'cell{i + 1}' for i in range(chosen.cells)]
     try:
         with cloud(cells=cells) as made, Caller(made.config('conductor')) as caller:
-            bench = Bench(made, caller, tell)
+            bench = Bench(made, caller, chosen.schedulers, tell)
             for hosts in chosen.hosts:
                 measure(bench, hosts, chosen, report)
     except (pytest.fail.Exception, Failed) as error:
