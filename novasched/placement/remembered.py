@@ -43,14 +43,15 @@ MAX_AGE_PER_HOST_S = 0.0032
 5,000 hosts, the candidates that nova-scheduler claims are 16 s old. An answer that took
 Placement long, as an answer about many devices, serves until the next answer."""
 MAX_AGE_S = 60.0
-"""Upper limit of the default of the maximum age, in seconds."""
+"""Upper limit of the default of the maximum age, in seconds. Before the first answer, a
+second request within this time makes an answer worthwhile: with 50,000 hosts, the first
+request itself waits ten seconds for Placement."""
 SHARE = 0.25
 """Share of the time of one Placement worker that all background queries together may
-take. An answer is refreshed at half of its maximum age."""
+take, unless an answer would be too old before the next answer. An answer is refreshed
+at half of its maximum age."""
 MAX_ANSWERS = 8
 """Base queries that are remembered."""
-SOON_S = 10.0
-"""Seconds after a request within which a second request makes an answer worthwhile."""
 UNFIT_S = 60.0
 """Seconds after an unusable answer in which a base query is not repeated."""
 MAX_FAILURES = 2
@@ -159,7 +160,7 @@ class _BaseQuery:
     """
 
     base: Query
-    needed_at: float = -SOON_S
+    needed_at: float = -math.inf
     is_needed_often: bool = False
     answer: RememberedAnswer | None = None
     unusable_until: float = 0.0
@@ -194,10 +195,24 @@ class _BaseQueries:
         if self.max_age is not None:
             return self.max_age
         if answer is None:
-            return SOON_S
+            return MAX_AGE_S
         # The query, the pause after the query, and the next query.
         until_next = (1 + self.pause_factor + 1) * answer.answer.seconds
         return min(MAX_AGE_S, max(MAX_AGE_PER_HOST_S * answer.hosts, until_next))
+
+    def pause_after(self, seconds: float, answer: RememberedAnswer | None) -> float:
+        """Seconds until the next refresh may begin.
+
+        :param seconds: for which the last refresh has lasted.
+        :param answer: the answer of the last refresh; None if it failed.
+        """
+        pause = self.pause_factor * seconds
+        if answer is None:
+            return pause
+        # Without a valid answer, each request would query Placement for itself, which
+        # takes more of Placement's time than the next refresh.
+        until_needed = self.max_age_of(answer) - 2 * seconds
+        return max(0.0, min(pause, until_needed))
 
     def get(self, base: Query) -> _BaseQuery | None:
         """The base query; None if no request has needed it."""
@@ -419,4 +434,4 @@ class RememberedAnswers:
             if is_answered:
                 # Without a response, the earlier answer serves until it is too old.
                 query.answer = answer
-            self._pause_until = now + self._queries.pause_factor * seconds
+            self._pause_until = now + self._queries.pause_after(seconds, answer)

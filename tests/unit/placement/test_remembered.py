@@ -8,7 +8,7 @@ import pytest
 from novasched.conf.settings import Settings
 from novasched.placement import query, remembered
 from novasched.placement.api import OutcomeUnknown
-from novasched.placement.remembered import SHARE, SOON_S, UNFIT_S, RememberedAnswers
+from novasched.placement.remembered import SHARE, UNFIT_S, RememberedAnswers
 from novasched.scheduler.errors import PlacementUnavailable
 from tests.lab.builders import a_flavor, a_request
 from tests.lab.memory_schedulers import ManualClock
@@ -196,7 +196,7 @@ def test_an_unusable_answer_delays_the_next_query(text):
 @pytest.mark.parametrize(
     ('pauses', 'offered', 'asked'),
     [
-        pytest.param([0, SOON_S], [0, 0], 0, id='none comes soon'),
+        pytest.param([0, remembered.MAX_AGE_S], [0, 0], 0, id='none comes soon'),
         pytest.param(
             [0, 1, 0, 3, 2, 1],
             [0, 1, 1, 1, 1, 1],
@@ -413,6 +413,28 @@ def test_by_default_a_slow_answer_serves_until_the_next_answer(processes):
     site.clock.now += 1
     assert site.offers(3) == ['abc'] * 3
     assert len(site.asked) == 2
+
+
+def test_an_answer_is_remembered_for_requests_that_wait_long_for_placement():
+    """The second request waits for the refresh, however long the first request has
+    waited for its own query."""
+    site = Site(max_age=None)
+    assert site.offer() is None
+    site.clock.now += remembered.MAX_AGE_S / 2
+    assert site.offer() == 'abc'
+
+
+@pytest.mark.parametrize('processes', [1, 4, 16])
+def test_a_slow_answer_is_refreshed_before_the_answer_is_too_old(processes):
+    """The pause between two refreshes ends in time for the next answer, however many
+    processes share the time of Placement."""
+    site = Site(processes=processes)
+    site.offers(2)
+    found = []
+    for _ in range(30):
+        site.clock.now += TAKES_S
+        found.append(site.offer())
+    assert found == ['abc'] * 30
 
 
 def test_a_claim_is_subtracted_once(site):
