@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 
 import numpy as np
@@ -96,6 +96,9 @@ class RememberedAnswer:
         trees = self.answer.trees
         if not trees.have_rows_of(earlier.answer.trees):
             return
+        # Lists of the same text objects are compared without reading the texts.
+        trees = replace(trees, uuids=earlier.answer.trees.uuids)
+        self.answer.trees = trees
 
         unused = np.zeros(len(trees.uuids), np.int64)
         is_changed = np.zeros(len(trees.uuids), bool)

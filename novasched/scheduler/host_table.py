@@ -10,7 +10,6 @@ weighers about the changed hosts only.
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import is_not
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -81,6 +80,9 @@ class HostTable:
 
     def _clear(self) -> None:
         self.hosts = np.empty(0, object)
+        # id() of each host. The table keeps the hosts alive, so that no other object
+        # has the same number.
+        self._ids = np.empty(0, np.intp)
         self._row_of: dict[str, int] = {}
         # The last hosts, and the row in the table for each row of these hosts.
         self._base = NO_HOST_LIST.base
@@ -112,18 +114,18 @@ class HostTable:
         for row, uuid in enumerate(new, len(self.hosts)):
             self._row_of[uuid] = row
         self.hosts = np.append(self.hosts, np.empty(len(new), object))
+        self._ids = np.append(self._ids, np.full(len(new), id(None)))
         for column in self._columns.values():
             column.extend(len(new))
         self._rows = np.array([*map(self._row_of.__getitem__, uuids)], np.intp)
 
     def _replace_hosts(self, base: HostRows) -> None:
         """Replace the hosts that are other objects than before."""
-        before = self.hosts[self._rows].tolist()
-        differs = map(is_not, base.hosts.tolist(), before)
-        is_changed = np.fromiter(differs, bool, len(before))
+        is_changed = base.ids != self._ids[self._rows]
         changed = self._rows[is_changed]
         if len(changed):
             self.hosts[changed] = base.hosts[is_changed]
+            self._ids[changed] = base.ids[is_changed]
             for column in self._columns.values():
                 column.fresh[changed] = False
         self._base = base

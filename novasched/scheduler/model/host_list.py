@@ -28,10 +28,13 @@ class HostRows:
         do not have.
     :ivar row_of: the row by UUID of the compute node, in the order of the rows. Other
         hosts of the same compute nodes share the mapping object.
+    :ivar ids: ``id()`` of each host. Comparing these numbers takes a hundredth of the
+        time of comparing the objects, which are spread over the memory.
     """
 
     hosts: NDArray[Any]
     row_of: Mapping[str, int]
+    ids: NDArray[np.intp]
 
     @classmethod
     def of(cls, row_of: Mapping[str, int], hosts: Mapping[str, Host]) -> 'HostRows':
@@ -39,7 +42,9 @@ class HostRows:
 
         :param hosts: by UUID; may have more hosts, and not all.
         """
-        return cls(np.fromiter(map(hosts.get, row_of), object, len(row_of)), row_of)
+        of_rows = [*map(hosts.get, row_of)]
+        ids = np.fromiter(map(id, of_rows), np.intp, len(of_rows))
+        return cls(np.fromiter(of_rows, object, len(of_rows)), row_of, ids)
 
     def get(self, uuid: str) -> Host | None:
         """The host of a compute node; None without a row or a host."""
@@ -52,10 +57,13 @@ class HostRows:
         """The rows with other hosts of some compute nodes. Compute nodes without a row
         are left out."""
         hosts = self.hosts.copy()
+        ids = self.ids.copy()
         for uuid, host in others.items():
             if uuid in self.row_of:
-                hosts[self.row_of[uuid]] = host
-        return HostRows(hosts, self.row_of)
+                row = self.row_of[uuid]
+                hosts[row] = host
+                ids[row] = id(host)
+        return HostRows(hosts, self.row_of, ids)
 
 
 class HostList(Sequence[Host]):

@@ -389,6 +389,18 @@ def test_an_answer_about_many_hosts_serves_for_a_minute_at_most():
     assert site.answers.offer(queries) is None
 
 
+def test_the_same_hosts_have_the_same_names_after_a_refresh(site):
+    """An equal list of other text objects would be compared text by text for each
+    request."""
+    queries = query.build_all(asking(), Settings())
+    before, _ = site.answers.offer(queries).rows()
+    site.clock.now += MAX_AGE_S / 2
+    site.offer()
+    after, _ = site.answers.offer(queries).rows()
+    assert len(site.asked) == 2
+    assert [*map(id, after)] == [*map(id, before)]
+
+
 @pytest.mark.parametrize('option', [0, 0.5])
 def test_a_zero_or_too_short_maximum_age_offers_no_answer(option):
     """0 disables remembered answers. An answer that took longer than the maximum age is
