@@ -188,11 +188,7 @@ class PendingClaims:
         # the last request serves, without a copy.
         visible: dict[str, ClaimsOfHost] | None = None
         for uuid in repeated & counting.keys():
-            claims = tuple(
-                claim
-                for claim in counting[uuid]
-                if claim.request.instance_uuid not in again or claim in own
-            )
+            claims = _of_others(counting[uuid], again, own)
             if claims == counting[uuid]:
                 continue
             if visible is None:
@@ -202,6 +198,18 @@ class PendingClaims:
             else:
                 del visible[uuid]
         return counting if visible is None else visible
+
+    def on_host(
+        self,
+        uuid: str,
+        snapshot: HostSnapshot,
+        again: Collection[str] = (),
+        own: Collection[PendingClaim] = (),
+    ) -> ClaimsOfHost:
+        """The claims on a host of a snapshot that :meth:`of` returns."""
+        with self.ledger as ledger:
+            counting = ledger.counting_at(uuid, snapshot.read_at)
+        return _of_others(counting, again, own)
 
     def left(
         self, snapshot: HostSnapshot, claims: Mapping[str, ClaimsOfHost]
@@ -382,6 +390,17 @@ class PendingClaims:
                 claim.is_ours and ledger.stage_of(claim) is not Stage.SHOWN
                 for claim in ledger
             )
+
+
+def _of_others(
+    claims: ClaimsOfHost, again: Collection[str], own: Collection[PendingClaim]
+) -> ClaimsOfHost:
+    """The claims without earlier claims of instances that are placed again."""
+    return tuple(
+        claim
+        for claim in claims
+        if claim.request.instance_uuid not in again or claim in own
+    )
 
 
 def _devices_of(state: SchedulingState, settings: Settings, uuid: str) -> HostDevices:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from novasched.scheduler.claims.decision_lock import Turn
 from novasched.scheduler.claims.groups import with_pending_members
-from novasched.scheduler.claims.hosts_left import changed_hosts
 from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.model.candidate import CandidateIndex
 from novasched.scheduler.model.claim import PendingClaim
@@ -75,12 +74,21 @@ def _rivals(
     :param with_ours: includes the claims of this process, which were chosen in turns.
     """
     state = choice.beside
-    before = state.pending
-    now = claims.of(state.snapshot, state.own_instances, state.placed)
+    own = (state.own_instances, state.placed)
+    if choice.claim.request.instance_group is None:
+        # Only claims on the same host are near.
+        uuid = choice.claim.host.uuid
+        now = {uuid: claims.on_host(uuid, state.snapshot, *own)}
+    else:
+        now = {**claims.of(state.snapshot, *own)}
+
     rivals = []
-    for uuid in changed_hosts(before, now) & now.keys():
-        for claim in now[uuid]:
-            if claim in before.get(uuid, ()):
+    for uuid, claims_now in now.items():
+        claims_before = state.pending.get(uuid, ())
+        if claims_now == claims_before:
+            continue
+        for claim in claims_now:
+            if claim in claims_before:
                 continue
 
             is_ahead = with_ours
