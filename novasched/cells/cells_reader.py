@@ -143,9 +143,10 @@ class CellsReader:
         known_versions = {}
         for cell in cells:
             known_versions[cell] = self._builder.known_version(cell.uuid)
+        awaited = self._pending_claims.awaited_instances()
 
         def refresh(cell: Cell) -> CellRefresh:
-            pending = self._pending_claims.instances_awaited_in(cell.uuid)
+            pending = awaited.get(cell.uuid, ())
             return caches[cell].refresh(now, pending, known_versions[cell])
 
         aggregates_future = self._pool.submit(self._aggregates.state, began)

@@ -323,19 +323,18 @@ class PendingClaims:
         with self.ledger as ledger:
             return ledger.amounts_since(since, moment)
 
-    def instances_awaited_in(self, cell_uuid: str) -> list[str]:
-        """The UUIDs of the instances that are awaited on the hosts of a cell: no
+    def awaited_instances(self) -> Mapping[str, Sequence[str]]:
+        """The UUIDs of the instances that are awaited on hosts, by UUID of the cell: no
         reading shows the instance yet, or a later reading may still lack the instance,
         from a database that lags behind."""
+        awaited: dict[str, list[str]] = {}
         with self.ledger as ledger:
             settled = self.ledger.clock() - MAX_READ_LAG_S
-            return [
-                claim.request.instance_uuid
-                for claim in ledger
-                if claim.host.cell_uuid == cell_uuid
-                and claim.request.instance_uuid
-                and not ledger.was_shown_before(claim, settled)
-            ]
+            for claim in ledger:
+                uuid = claim.request.instance_uuid
+                if uuid and not ledger.was_shown_before(claim, settled):
+                    awaited.setdefault(claim.host.cell_uuid, []).append(uuid)
+        return awaited
 
     def note_shown(self, rows: Mapping[str, Any], read_at: float) -> None:
         """Note the instances that a reading of hosts shows, and the instances that will

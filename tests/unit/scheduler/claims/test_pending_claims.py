@@ -119,7 +119,7 @@ def test_a_pending_claim_counts_until_the_host_shows_the_instance(
     """A pending claim counts until the host shows the instance, or the instance will
     never arrive. In snapshots that were read earlier, the claim still counts."""
     send(pending_claims)
-    assert pending_claims.instances_awaited_in(A.cell_uuid) == [a_uuid('server')]
+    assert pending_claims.awaited_instances() == {A.cell_uuid: [a_uuid('server')]}
 
     pending_claims.note_shown({a_uuid(name): row for name, row in rows.items()}, 1005.0)
 
@@ -151,7 +151,7 @@ def test_a_claim_counts_again_beside_a_read_that_lags_behind(clock, pending_clai
     seen = []
     for row in (building, a_row(), building, a_row(), building):
         clock.now += 1
-        assert pending_claims.instances_awaited_in(A.cell_uuid) == [a_uuid('server')]
+        assert pending_claims.awaited_instances() == {A.cell_uuid: [a_uuid('server')]}
         pending_claims.note_shown({a_uuid('server'): row}, clock.now)
         seen.append(free_ram(pending_claims, a_host_snapshot(read_at=clock.now))[0])
     assert seen == [3072, 4096, 3072, 4096, 3072]
@@ -164,7 +164,7 @@ def test_a_claim_shown_longer_than_the_lag_does_not_count_again(clock, pending_c
     pending_claims.claimed([send(pending_claims)])
     pending_claims.note_shown({a_uuid('server'): a_row()}, clock.now)
     clock.now += MAX_READ_LAG_S + 0.1
-    assert pending_claims.instances_awaited_in(A.cell_uuid) == []
+    assert pending_claims.awaited_instances() == {}
     building = a_row(None, vm_state='building', task_state='scheduling')
     pending_claims.note_shown({a_uuid('server'): building}, clock.now)
     assert free_ram(pending_claims, a_host_snapshot(read_at=clock.now))[0] == 4096
@@ -204,8 +204,10 @@ def test_a_cell_is_asked_only_about_instances_not_yet_shown(clock, pending_claim
     send(pending_claims, 'far', a_host('far', cell='cell2'))
     pending_claims.note_shown({a_uuid('one'): a_row()}, clock.now)
     clock.now += MAX_READ_LAG_S + 0.1
-    assert pending_claims.instances_awaited_in(A.cell_uuid) == [a_uuid('two')]
-    assert pending_claims.instances_awaited_in(a_uuid('cell3')) == []
+    assert pending_claims.awaited_instances() == {
+        A.cell_uuid: [a_uuid('two')],
+        a_uuid('cell2'): [a_uuid('far')],
+    }
 
 
 def test_a_successful_claim_replaces_earlier_claims_of_the_instance(pending_claims):
