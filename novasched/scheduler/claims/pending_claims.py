@@ -188,7 +188,7 @@ class PendingClaims:
         # the last request serves, without a copy.
         visible: dict[str, ClaimsOfHost] | None = None
         for uuid in repeated & counting.keys():
-            claims = _of_others(counting[uuid], again, own)
+            claims = _without_earlier(counting[uuid], again, own)
             if claims == counting[uuid]:
                 continue
             if visible is None:
@@ -206,10 +206,10 @@ class PendingClaims:
         again: Collection[str] = (),
         own: Collection[PendingClaim] = (),
     ) -> ClaimsOfHost:
-        """The claims on a host of a snapshot that :meth:`of` returns."""
+        """The claims that :meth:`of` has for a host of the snapshot."""
         with self.ledger as ledger:
             counting = ledger.counting_at(uuid, snapshot.read_at)
-        return _of_others(counting, again, own)
+        return _without_earlier(counting, again, own)
 
     def left(
         self, snapshot: HostSnapshot, claims: Mapping[str, ClaimsOfHost]
@@ -391,7 +391,7 @@ class PendingClaims:
             )
 
 
-def _of_others(
+def _without_earlier(
     claims: ClaimsOfHost, again: Collection[str], own: Collection[PendingClaim]
 ) -> ClaimsOfHost:
     """The claims without earlier claims of instances that are placed again."""

@@ -7,14 +7,14 @@ for two claims, the claim announced first stays.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from novasched.scheduler.claims.decision_lock import Turn
 from novasched.scheduler.claims.groups import with_pending_members
 from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.model.candidate import CandidateIndex
-from novasched.scheduler.model.claim import PendingClaim
+from novasched.scheduler.model.claim import ClaimsOfHost, PendingClaim
 from novasched.scheduler.pipeline import Pipeline
 from novasched.scheduler.scheduling_state import SchedulingState
 
@@ -74,13 +74,17 @@ def _rivals(
     :param with_ours: includes the claims of this process, which were chosen in turns.
     """
     state = choice.beside
-    own = (state.own_instances, state.placed)
+    now: Mapping[str, ClaimsOfHost]
     if choice.claim.request.instance_group is None:
         # Only claims on the same host are near.
         uuid = choice.claim.host.uuid
-        now = {uuid: claims.on_host(uuid, state.snapshot, *own)}
+        now = {
+            uuid: claims.on_host(
+                uuid, state.snapshot, state.own_instances, state.placed
+            )
+        }
     else:
-        now = {**claims.of(state.snapshot, *own)}
+        now = claims.of(state.snapshot, state.own_instances, state.placed)
 
     rivals = []
     for uuid, claims_now in now.items():
