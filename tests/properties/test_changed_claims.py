@@ -175,8 +175,9 @@ def without_zeros(sums):
 )
 @settings(max_examples=300)
 def test_claims_updated_by_changes_equal_a_look_at_all_claims(steps, again, kept):
-    """The claims that count, the hosts less the claims, and the amounts since an answer
-    equal a look at all claims, however few changes are kept."""
+    """The claims that count, on all hosts and on a single host, the hosts less the
+    claims, and the amounts since an answer equal a look at all claims, however few
+    changes are kept."""
     clock = ManualClock()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledger, 'CHANGES_KEPT', kept)
@@ -233,6 +234,9 @@ def test_claims_updated_by_changes_equal_a_look_at_all_claims(steps, again, kept
         own = known[-1:]
         pending = claims.of(snapshot, again, own)
         assert pending == counting(claims, claimed, shown, hidden, snapshot, again, own)
+        for uuid in snapshot.hosts:
+            on_host = claims.on_host(uuid, snapshot, again, own)
+            assert on_host == pending.get(uuid, ())
 
         less_claims = claims.left(snapshot, pending)
         for uuid, host in snapshot.hosts.items():
