@@ -20,6 +20,7 @@ from statistics import median
 from novasched.plugins import loading
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.host import capacity_of
+from novasched.scheduler.model.host_list import HostList
 from novasched.scheduler.model.usual_guests import UsualGuest, UsualGuests
 from novasched.scheduler.pipeline import Pipeline
 from novasched.service.runtime import tune_gc
@@ -100,14 +101,14 @@ def measure(kind, count):
     first = {SETTINGS: [], USABLE_SETTINGS: []}
     again = {SETTINGS: [], USABLE_SETTINGS: []}
     for number, settings in product(range(ROUNDS), first):
-        fresh = [replace(host) for host in hosts]
+        fresh = HostList.of([replace(host) for host in hosts])
         pipeline = Pipeline(
             settings, loading.filters(settings), loading.weighers(settings)
         )
         first[settings].append(_seconds(pipeline, fresh, request))
-        changed = [*fresh]
-        changed[number] = replace(fresh[number], num_instances=49, free_ram_mb=8192)
-        again[settings].append(_seconds(pipeline, changed, request))
+        changed = replace(fresh[number], num_instances=49, free_ram_mb=8192)
+        later = fresh.with_hosts({changed.uuid: changed})
+        again[settings].append(_seconds(pipeline, later, request))
     for settings in first:
         yield Cost(min(first[settings]), median(again[settings]))
 
