@@ -119,8 +119,9 @@ KINDS = {
     ),
     'group': Kind(SMALL, group=GROUP),
     'ten': Kind(SMALL, count=10),
-    'hundred': Kind(SMALL, count=100),
 }
+HUNDRED = Kind(SMALL, count=100)
+"""A long request, which is measured beside short requests."""
 DEVICES = (1, 2, 4, 8)
 """Numbers of devices of the requests for devices."""
 

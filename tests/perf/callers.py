@@ -19,6 +19,7 @@ import oslo_messaging
 from tests.lab.daemon import Daemon, new_uuids
 from tests.lab.large_cloud_requests import (
     DEVICE_KINDS,
+    HUNDRED,
     KINDS,
     REFUSALS,
     STREAMED,
@@ -33,7 +34,7 @@ QUERY = '/allocation_candidates'
 CLAIM = '/allocations'
 LAST_WORDS = 25  # lines of a log
 OWNER = {'project_id': 'project', 'user_id': 'user', 'consumer_generation': None}
-PLACED = {**KINDS, **DEVICE_KINDS}
+PLACED = {**KINDS, **DEVICE_KINDS, 'hundred': HUNDRED}
 """Requests that fit, by name."""
 
 _LOGGED = re.compile(r'"([A-Z]+) (\S+)" status: (\d+) ')

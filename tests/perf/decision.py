@@ -79,8 +79,6 @@ AGGREGATES = {
 }
 ASKED = {**KINDS, 'refused': REFUSALS['capability']}
 """Requests by name. A filter rejects every host for the request ``refused``."""
-# The benchmarks of the daemon measure long requests, beside other requests.
-del ASKED['hundred']
 CALLER = RequestContext(overwrite=False)
 NEW = 1_000  # the version of services newer than all rules about older ones
 
@@ -232,8 +230,8 @@ def _batch(driver, request, is_refused):
         with contextlib.suppress(NoValidHost):
             selections = driver.select_destinations(request)
         assert [len(of_instance) for of_instance in selections] == counts
-        # The next request is for the same instances. No cloud places an instance
-        # hundreds of times in a minute, and has as many claims for an instance.
+        # The next request is for the same instances. With the claims of all requests,
+        # the ledger would have hundreds of claims for each instance.
         for claim in driver.pending_claims.ledger.all():
             driver.pending_claims.release(claim)
     own = time.thread_time() - own
