@@ -90,8 +90,8 @@ def test_a_compute_is_up_while_the_memcached_key_is_young(cloud, memory):
     reader = cloud.reader()
     assert up(reader) == []
 
-    memory.heard('h1', DOWN_TIME - 1)
-    memory.heard('h2', DOWN_TIME + 1)
+    memory.heard('h1', seconds_ago=DOWN_TIME / 2)
+    memory.heard('h2', seconds_ago=DOWN_TIME + 1)
     memory.heard('h3')
     assert up(reader) == ['h1', 'h3']
 
