@@ -197,8 +197,9 @@ def own_user(request, small_cloud, mariadb):
     password = request.param
     engine = sa.create_engine(mariadb.url)
     with engine.begin() as connection:
+        connection.exec_driver_sql("DROP USER IF EXISTS scheduler@'%%'")
         connection.exec_driver_sql(
-            f"CREATE OR REPLACE USER scheduler@'%%' IDENTIFIED BY '{password}'"
+            f"CREATE USER scheduler@'%%' IDENTIFIED BY '{password}'"
         )
         connection.exec_driver_sql("GRANT ALL PRIVILEGES ON *.* TO scheduler@'%%'")
     for name, database in small_cloud.cells.items():

@@ -2,8 +2,10 @@
 """Common fixtures of suites with real servers: the servers, a cloud, and nova's
 client."""
 
+import os
 import signal
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +13,8 @@ from tests.lab import known_secrets, placement_api, servers
 from tests.lab.daemon import NovaClient
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.nova_release import NovaRelease
+
+MYSQL_VARIABLE = 'NOVASCHED_TEST_MYSQL'
 
 
 @pytest.fixture(scope='session', autouse=True)
@@ -37,6 +41,11 @@ def nova():
 
 @pytest.fixture(scope='session')
 def mariadb(nova):
+    """A private MariaDB, or the MySQL server at the URL in ``NOVASCHED_TEST_MYSQL``."""
+    url = os.environ.get(MYSQL_VARIABLE)
+    if url:
+        yield SimpleNamespace(url=url)
+        return
     with servers.MariaDB() as server:
         yield server
 
