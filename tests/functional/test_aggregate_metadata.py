@@ -2,7 +2,6 @@
 """Prefilters find aggregates by metadata exactly as nova's own prefilters do on the
 same database, which compares the texts for nova."""
 
-import os
 import secrets
 from contextlib import closing
 from dataclasses import replace
@@ -25,7 +24,7 @@ from novasched.scheduler.prefilters.request_filter import (
 from tests.lab.builders import a_flavor, a_request, a_uuid
 from tests.lab.compute_rows import Flavor
 from tests.lab.daemon import Daemon, NovaClient
-from tests.lab.fixtures import MYSQL_VARIABLE
+from tests.lab.fixtures import MYSQL_URL
 from tests.lab.nova_cloud import PROJECT
 from tests.lab.nova_release import write_config
 from tests.lab.postgresql import PostgreSQL
@@ -203,7 +202,7 @@ COLLATIONS = [
     'utf8mb4_unicode_520_ci',
     'utf8mb4_spanish2_ci',
     'utf8mb4_bin',
-    *(ON_MYSQL if MYSQL_VARIABLE in os.environ else ON_MARIADB),
+    *(ON_MYSQL if MYSQL_URL else ON_MARIADB),
 ]
 """The defaults and further collations of the server that the tests use."""
 LAST_CHARACTER = {'utf8mb3': '\uffff', 'utf8mb4': '\U0010ffff'}

@@ -14,7 +14,9 @@ from tests.lab.daemon import NovaClient
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.nova_release import NovaRelease
 
-MYSQL_VARIABLE = 'NOVASCHED_TEST_MYSQL'
+MYSQL_URL = os.environ.get('NOVASCHED_TEST_MYSQL')
+"""The URL of a MySQL server that runs already. None or empty: the tests start a
+MariaDB."""
 
 
 @pytest.fixture(scope='session', autouse=True)
@@ -41,10 +43,9 @@ def nova():
 
 @pytest.fixture(scope='session')
 def mariadb(nova):
-    """A private MariaDB, or the MySQL server at the URL in ``NOVASCHED_TEST_MYSQL``."""
-    url = os.environ.get(MYSQL_VARIABLE)
-    if url:
-        yield SimpleNamespace(url=url)
+    """A private MariaDB, or the MySQL server at :data:`MYSQL_URL`."""
+    if MYSQL_URL:
+        yield SimpleNamespace(url=MYSQL_URL)
         return
     with servers.MariaDB() as server:
         yield server
