@@ -141,14 +141,15 @@ def counting(claims, claimed, shown, hidden, snapshot, again, own):
     return by_host
 
 
-def amounts(claims, claimed, moment):
+def amounts(claims, settled, moment):
     """The amounts that Placement did not have at a moment, by a look at all claims.
 
-    :param claimed: claim to the moment at which Placement had the claim.
+    :param settled: claim to the moment since which Placement has the claim, or has no
+        such claim.
     """
     by_provider = {}
     for claim in claims.ledger.all():
-        if claimed.get(claim, math.inf) > moment:
+        if settled.get(claim, math.inf) > moment:
             add_amounts(by_provider, claim.amounts)
     return by_provider
 
@@ -184,6 +185,7 @@ def test_claims_updated_by_changes_equal_a_look_at_all_claims(steps, again, kept
         claims = PendingClaims(Settings(), SharedLedger(TIMEOUT_S, clock))
     known = []
     claimed = {}
+    settled = {}
     shown = {}
     hidden = {}
     snapshots = Snapshots(EARLIER, clock.now)
@@ -206,6 +208,7 @@ def test_claims_updated_by_changes_equal_a_look_at_all_claims(steps, again, kept
                 superseded = superseded_by(claims, claim)
                 claims.claimed([claim])
                 claimed[claim] = clock.now
+                settled.setdefault(claim, clock.now)
                 for earlier, later in superseded:
                     shown[earlier] = later.since
         elif step == 'seen':
@@ -219,6 +222,7 @@ def test_claims_updated_by_changes_equal_a_look_at_all_claims(steps, again, kept
                 shown_at = min(shown.get(claim, math.inf), late_at)
                 if claim.since <= read_at - lag_s:
                     shown[claim] = min(read_at, shown_at)
+                    settled.setdefault(claim, clock.now)
                 elif shown_at <= read_at < min(shown_at + MAX_READ_LAG_S, late_at):
                     hidden[claim] = max(read_at, hidden.get(claim, -math.inf))
             claims.note_shown({instance: row}, read_at)
@@ -249,4 +253,4 @@ def test_claims_updated_by_changes_equal_a_look_at_all_claims(steps, again, kept
         if is_all:
             sums = {}
         add_amounts(sums, taken)
-        assert without_zeros(sums) == amounts(claims, claimed, answered)
+        assert without_zeros(sums) == amounts(claims, settled, answered)

@@ -60,6 +60,7 @@ class Story:
     claim: PendingClaim
     stage: Stage | str = Stage.CHOSEN
     claimed_at: float = math.inf
+    settled_at: float = math.inf
     shown_at: float = math.inf
     hidden_at: float = -math.inf
     has_arrived: bool = False
@@ -79,6 +80,11 @@ class Story:
 
     def happens(self, event: str) -> None:
         self.stage = STAGES[self.stage, event]
+
+    def is_settled_since(self, moment: float) -> None:
+        """The first news of the end of a claim that was CHOSEN counts."""
+        if self.stage is Stage.CHOSEN:
+            self.settled_at = moment
 
     def counts_at(self, moment: float) -> bool:
         """True if hosts read at a moment may not show the instance."""
@@ -155,6 +161,7 @@ class Walk(RuleBasedStateMachine):
             story = self.stories[claim]
             if story.is_there:
                 story.claimed_at = moment
+                story.is_settled_since(moment)
                 story.happens('claimed')
         for claim in answered:
             self._supersede(claim, answered)
@@ -185,11 +192,12 @@ class Walk(RuleBasedStateMachine):
         if not story.is_there:
             return
         read_at = self.now - age
-        self.ledger.shown(claim, read_at, is_there)
+        self.ledger.shown(claim, read_at, self.now, is_there)
         if not is_there:
             story.has_arrived = False
         if read_at < story.shown_at:
             story.has_arrived |= is_there
+            story.is_settled_since(self.now)
             story.happens('shown')
             story.shown_at = read_at
 
@@ -329,7 +337,7 @@ class Walk(RuleBasedStateMachine):
     @invariant()
     def placement_lacks_the_amounts_since_its_answer(self):
         for moment in (self.now, self.now - 5, -math.inf):
-            unknown = [story for story in self.there if story.claimed_at > moment]
+            unknown = [story for story in self.there if story.settled_at > moment]
             _, is_all, amounts = self.ledger.amounts_since(None, moment)
             assert is_all
             sums = {host: of_host['VCPU'] for host, of_host in amounts.items()}

@@ -74,6 +74,9 @@ class Entry:
     """The progress of a claim.
 
     :ivar claimed_at: the moment of the answer to the request; infinite before.
+    :ivar settled_at: the moment from which on the claim is no longer CHOSEN, so that
+        Placement's answers since then include the claim if the claim was made at all;
+        infinite before.
     :ivar shown_at: the moment of the reading that shows the instance, or from which on
         no reading has to show the instance; infinite before.
     :ivar hidden_at: the moment of the last later reading without the instance, from a
@@ -85,6 +88,7 @@ class Entry:
     claim: PendingClaim
     stage: Stage = Stage.CHOSEN
     claimed_at: float = math.inf
+    settled_at: float = math.inf
     shown_at: float = math.inf
     hidden_at: float | None = None
     position: float = math.inf
@@ -218,6 +222,7 @@ class ClaimsLedger:
                 entry.claimed_at = moment
                 if entry.stage is Stage.CHOSEN:
                     entry.stage = Stage.CLAIMED
+                    entry.settled_at = moment
 
         # Only now: each claim of the answer is CLAIMED when the others are compared.
         for claim in claims:
@@ -234,7 +239,11 @@ class ClaimsLedger:
                     self._supersede(claim, other.since)
 
     def shown(
-        self, claim: PendingClaim, read_at: float, has_arrived: bool = False
+        self,
+        claim: PendingClaim,
+        read_at: float,
+        now: float,
+        has_arrived: bool = False,
     ) -> None:
         """Note that the hosts of a reading show the instance.
 
@@ -248,12 +257,14 @@ class ClaimsLedger:
         if entry.shown_at <= read_at:
             return
 
-        entry.stage = Stage.SHOWN
-        entry.shown_at = read_at
+        if entry.stage is Stage.CHOSEN:
+            # The answer to the request is not known: the scheduler has died, or a
+            # message was lost. The moment of the reading would not do: meanwhile a
+            # reader may have subtracted the claim from a later answer of Placement.
+            entry.settled_at = now
+        self._show(entry, read_at)
         if has_arrived:
             self._note_arrival(entry)
-        self._shown_on.add(claim.host.uuid)
-        self._note(entry, 0)
 
     def hidden(self, claim: PendingClaim, read_at: float) -> None:
         """Note that the hosts of a reading do not show the instance.
@@ -312,7 +323,7 @@ class ClaimsLedger:
             # If no host shows the instance for so long, the build has failed, or the
             # instance has been deleted.
             if entry.stage is Stage.CLAIMED and late_at <= now:
-                self.shown(claim, late_at)
+                self._show(entry, late_at)
 
             end = late_at
             if entry.stage is Stage.CHOSEN:
@@ -435,13 +446,19 @@ class ClaimsLedger:
         sums: dict[str, Counter[str]] = {}
         for change in changes:
             # Placement's answer includes the claims that were made before the query.
-            if not change.added or change.entry.claimed_at <= moment:
+            if not change.added or change.entry.settled_at <= moment:
                 continue
             for provider, amounts in change.entry.claim.amounts.items():
                 of_provider = sums.setdefault(provider, Counter())
                 for name, amount in amounts.items():
                     of_provider[name] += change.added * amount
         return TakenAmounts(self.number, is_all, sums)
+
+    def _show(self, entry: Entry, read_at: float) -> None:
+        entry.stage = Stage.SHOWN
+        entry.shown_at = read_at
+        self._shown_on.add(entry.claim.host.uuid)
+        self._note(entry, 0)
 
     def _note_arrival(self, entry: Entry) -> None:
         """Note an arrival, and forget the arrivals from before the lag of databases.
@@ -466,11 +483,13 @@ class ClaimsLedger:
 
         :param moment: when the later request has chosen a host.
         """
-        stage = self.stage_of(claim)
-        if stage is Stage.CHOSEN:
+        entry = self._entries.get(claim)
+        if entry is None:
+            return
+        if entry.stage is Stage.CHOSEN:
             self._remove(claim)
-        elif stage is Stage.CLAIMED:
-            self.shown(claim, moment)
+        elif entry.stage is Stage.CLAIMED:
+            self._show(entry, moment)
 
     def _remove(self, claim: PendingClaim) -> bool:
         """Remove a claim. False if the ledger does not have the claim."""

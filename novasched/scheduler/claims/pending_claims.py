@@ -362,7 +362,8 @@ class PendingClaims:
                     continue
                 if is_over:
                     is_there = (row.host, row.node) == claim.host.key
-                    ledger.shown(claim, read_at, is_there and not row.deleted)
+                    has_arrived = is_there and not row.deleted
+                    ledger.shown(claim, read_at, self.ledger.clock(), has_arrived)
                 else:
                     ledger.hidden(claim, read_at)
 

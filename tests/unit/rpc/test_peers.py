@@ -481,7 +481,7 @@ def test_a_table_does_not_end_claims_that_a_request_needs(pair):
         for scheduler in pair:
             with scheduler.claims.ledger as ledger:
                 [claim] = ledger
-                ledger.shown(claim, scheduler.clock.now + 1, has_arrived=True)
+                ledger.shown(claim, scheduler.clock.now + 1, scheduler.clock.now, True)
             scheduler.clock.now += SHOWN_S + 2
             scheduler.left()
         assert not one.claims.ledger.all()
@@ -740,7 +740,7 @@ def test_an_instance_of_a_dead_scheduler_counts_once_a_host_shows_it():
                 if claim.request.instance_uuid == a_uuid('over'):
                     ledger.released(claim, clock.now - 1)
                 else:
-                    ledger.shown(claim, clock.now + 1, has_arrived=True)
+                    ledger.shown(claim, clock.now + 1, clock.now, True)
 
         before = clock.now
         clock.now += PEER_TIMEOUT_S + 1

@@ -408,7 +408,7 @@ def test_a_group_member_newer_than_the_list_of_the_caller_counts(
     claim = driver.pending_claims.choose(shown_on or C, request, None, {})
     driver.pending_claims.claimed([claim])
     with driver.pending_claims.ledger as ledger:
-        ledger.shown(claim, -math.inf)
+        ledger.shown(claim, -math.inf, claim.since)
         if is_over:
             ledger.expire(claim.since)
         assert (claim in ledger) is not is_over
@@ -459,7 +459,7 @@ def test_a_group_member_claimed_while_hosts_are_read_counts(
         driver.pending_claims.claimed([claim])
         if is_shown:
             with driver.pending_claims.ledger as ledger:
-                ledger.shown(claim, -math.inf)
+                ledger.shown(claim, -math.inf, claim.since)
 
     hosts.place = place
     assert ask(driver, group=a_group(policy)) == answer
@@ -683,7 +683,7 @@ def test_a_long_request_counts_claims_made_since_hosts_were_read(seconds):
             claim = claims.choose(host, a_request(instance_uuid=uuid), None, {})
             claims.claimed([claim])
             with claims.ledger as ledger:
-                ledger.shown(claim, clock.now)
+                ledger.shown(claim, clock.now, clock.now)
 
     slow.place = place
     basis = Basis(began=clock.now, read_since=clock.now)

@@ -394,7 +394,7 @@ def test_a_group_member_is_remembered_until_the_request_limit(
     claim = pending_claims.choose(A, request, None, {})
     pending_claims.claimed([claim])
     with pending_claims.ledger as ledger:
-        ledger.shown(claim, clock.now)
+        ledger.shown(claim, clock.now, clock.now)
     clock.now += later
     pending_claims.of(a_host_snapshot(read_at=clock.now))
 
