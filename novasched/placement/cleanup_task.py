@@ -101,7 +101,7 @@ class CleanupTask:
 
         # Nothing tells equal allocations apart, so that both claims share one task.
         if made.wanted() == self.claim.wanted():
-            successor = replace(made, moves=True, is_uncertain=True)
+            successor = replace(made.uncertain(), moves=True)
             return replace(self, successor=successor)
 
         providers = made.candidate.allocations.keys()
