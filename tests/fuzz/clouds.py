@@ -70,6 +70,8 @@ SETTINGS = Settings(
     image_props_weight_multiplier=1.0,
     image_props_weight_setting=('hw_cpu_policy=2',),
     num_instances_weight_multiplier=-1.0,
+    failure_domain_weight_multiplier=1.0,
+    fragmentation_weight_multiplier=1.0,
     metrics_required=False,
     metrics_weight_setting=('cpu.percent=1', 'x=-1'),
     isolated_hosts=('nobody',),

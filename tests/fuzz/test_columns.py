@@ -7,13 +7,14 @@ and the log has at most one warning. Bad aggregates do not stop instances either
 
 import json
 import logging
+import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from novasched.scheduler.weights import normalised
+from novasched.scheduler.plugin import Enabled
+from novasched.scheduler.weights import weigh
 from novasched.tools.sandbox import databases as tables
 from tests.fuzz import mutation
 from tests.fuzz.clouds import HOSTS, MAX_CHARACTER, MESSAGES, ODD_AGGREGATE, REPORT
@@ -141,11 +142,15 @@ def check(cloud, table, column, value):
     with cloud.written('cell1', table, column, value), log as records:
         after = cloud.scheduler.hosts.read(None, a_request()).hosts
         servers_find_hosts(cloud)
-        for weigher in cloud.scheduler.weighers:
-            raw = np.array(
-                weigher.weigh_all(list(after.values()), a_request()), np.float64
-            )
-            assert np.isfinite(normalised(raw, weigher.minval, weigher.maxval)).all()
+        hosts = list(after.values())
+        weighers = list(map(Enabled, cloud.scheduler.weighers))
+        weights = weigh(weighers, hosts, a_request())
+        assert weights.shares
+        for weight in weights.explained(range(len(hosts)), hosts):
+            assert math.isfinite(weight.weight)
+            for share in weight.shares:
+                assert math.isfinite(share.normalised)
+                assert math.isfinite(share.added)
         for uuid in map(a_uuid, OTHERS):
             assert after[uuid] == before[uuid]
         assert len(records) <= 1, records
@@ -204,6 +209,7 @@ KEPT = {
     'A number that is a text cannot be compared': ('vcpus', 'eight'),
     'A null where nova has none': ('free_ram_mb', None),
     'What is infinite leaves no order': ('cpu_allocation_ratio', float('inf')),
+    'A ratio whose product is infinite': ('cpu_allocation_ratio', 1e308),
     'A host without a name': ('hypervisor_hostname', None),
     'JSON nested too deeply kept the whole cell from being read': ('stats', DEEP),
     'So did metrics': ('metrics', DEEP),
