@@ -115,7 +115,7 @@ class Neutron:
             answer = msgspec.json.decode(response.content, type=dict[str, msgspec.Raw])
             list_of_shape = list[shape]  # type: ignore[valid-type]
             return msgspec.json.decode(answer.get(resource, b''), type=list_of_shape)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise NetworkUnavailable(
                 f'Neutron sent an invalid answer: {error}'
             ) from None

@@ -219,6 +219,8 @@ def _hints(hints: Any) -> Any:
 
     A hint has the form in which the user wrote it: a value or a list, of texts or of
     other JSON, such as a query without quotes. A hint of null is left out.
+
+    :raises BadObject: a hint contains a versioned object, which is no JSON of a user.
     """
     if not isinstance(hints, Mapping):
         return hints
@@ -227,10 +229,15 @@ def _hints(hints: Any) -> Any:
     for name, value in hints.items():
         if value is None:
             continue
+        values = [value]
         if isinstance(value, list | tuple):
-            lists[name] = list(map(_text, value))
-        else:
-            lists[name] = [_text(value)]
+            values = [*value]
+        try:
+            lists[name] = list(map(_text, values))
+        except TypeError:
+            raise BadObject(
+                f'the scheduler hint {name} must not contain a versioned object'
+            ) from None
     return lists
 
 

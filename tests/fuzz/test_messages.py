@@ -58,6 +58,13 @@ def of_flavor(**data):
     return asking(flavor={**FLAVOR, DATA: {**FLAVOR[DATA], **data}})
 
 
+def of_liberty(argument, **values):
+    """A call of RPC version 4.0 with other values in one of its two dicts."""
+    arguments = copy.deepcopy(MESSAGES['liberty plain']['args'])
+    arguments[argument] |= values
+    return a_call(arguments, '4.0')
+
+
 def without(part, name):
     """A full call without a field of a part."""
     arguments = full()
@@ -125,6 +132,16 @@ KEPT = {
     'Thousands of small hints': (
         asking(scheduler_hints={str(key): [] for key in range(5000)}),
         list,
+    ),
+    'A versioned object in a hint of RPC version 4.0': (
+        of_liberty('filter_properties', scheduler_hints={'query': FLAVOR}),
+        BadRequest,
+    ),
+    'Lists in lists in the text of a topology': (
+        of_liberty(
+            'request_spec', instance_properties={'numa_topology': '[' * 100_000}
+        ),
+        BadRequest,
     ),
     'A version that is no number': ({**MESSAGES['boot'], 'version': 'x'}, BadRequest),
     'A version that is no text': ({**MESSAGES['boot'], 'version': 4.5}, BadRequest),

@@ -152,6 +152,7 @@ def test_a_misconfigured_network_is_an_error(neutron, kind, uuid, why):
         ((403, '{}'), 'Neutron answered GET ports with 403'),
         ((200, '<html>'), 'sent an invalid answer'),
         ((200, '{"ports": [{}]}'), 'sent an invalid answer'),
+        ((200, '{"ports": ' + '[' * 100_000), 'sent an invalid answer'),
     ],
 )
 def test_a_failure_of_neutron_raises_network_unavailable(server, neutron, broken, why):

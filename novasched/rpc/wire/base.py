@@ -145,7 +145,7 @@ def loads(text: str) -> NovaObject:
     """
     try:
         primitive = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise BadObject('expected an object, not invalid JSON') from None
     return decode(primitive)
 

@@ -73,7 +73,13 @@ def read(lines: Iterable[str]) -> Iterator[Recorded | Unread]:
             yield Recorded(number, _request(body), _hosts(pair.get('reply')))
         except BadRequest as error:
             yield Unread(number, str(error))
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        except (
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ) as error:
             why = f'no pair of request and reply ({type(error).__name__})'
             yield Unread(number, why)
 

@@ -37,7 +37,7 @@ def read_json(path: str, kind: type[_Content]) -> _Content:
             return msgspec.json.decode(file.read(), type=kind)
     except OSError as error:
         raise Unusable(f'{path}: {error.strerror}') from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Unusable(f'{path}: {error}') from None
 
 

@@ -398,6 +398,11 @@ def test_filter_properties_are_read_as_fields_of_a_request_spec(
         ),
         (
             {},
+            {'instance': {'numa_topology': '[' * 100_000}},
+            'expected an object, not invalid JSON',
+        ),
+        (
+            {},
             {'instance': {'numa_topology': {'cells': 3}}},
             'cells must be a list, not int',
         ),
@@ -417,6 +422,16 @@ def test_filter_properties_are_read_as_fields_of_a_request_spec(
             'ImageMeta 1.8, properties: expected an object, not str',
         ),
         ({'retry': {'hosts': ['h', 3]}}, {}, 'retry: hosts must be a list of pairs'),
+        (
+            {'scheduler_hints': {'query': FLAVOR}},
+            {},
+            'the scheduler hint query must not contain a versioned object',
+        ),
+        (
+            {'scheduler_hints': {'group': [{'id': FLAVOR}]}},
+            {},
+            'the scheduler hint group must not contain a versioned object',
+        ),
         (
             {'force_hosts': 'h'},
             {},

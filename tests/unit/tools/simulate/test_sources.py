@@ -117,6 +117,7 @@ def test_a_damaged_record_is_skipped(decisions):
         (b'', 'it is empty'),
         (b'\xff\xfe', 'no text'),
         (b'{}\n', 'line 1: no pair of request and reply'),
+        (b'[' * 100_000, 'line 1: no pair of request and reply'),
     ],
 )
 def test_an_unusable_file_is_an_error_with_a_reason(tmp_path, content, why):
