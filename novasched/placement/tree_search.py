@@ -149,6 +149,7 @@ class TreeSearch:
             if part.form not in options:
                 options[part.form] = self._options_of(part)
             parts.append(replace(part, options=options[part.form]))
+
         # The part with the fewest options first. Equal parts stand side by side, so
         # that _is_allowed can keep their providers in order.
         forms: dict[Hashable, int] = {}
@@ -158,6 +159,7 @@ class TreeSearch:
         self._parts = parts
         self._demands = self._all_demands()
         self._begin()
+
         self._constraints = [[] for _ in parts]
         for constraint in self._all_constraints():
             if constraint.parts:
