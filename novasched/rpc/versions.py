@@ -220,7 +220,7 @@ def _hints(hints: Any) -> Any:
     A hint has the form in which the user wrote it: a value or a list, of texts or of
     other JSON, such as a query without quotes. A hint of null is left out.
 
-    :raises BadObject: a hint contains a versioned object, which is no JSON of a user.
+    :raises BadObject: a hint contains a versioned object, which no user can write.
     """
     if not isinstance(hints, Mapping):
         return hints
